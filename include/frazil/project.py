@@ -205,7 +205,9 @@ class Project:
         Raises:
             Terminal, Retryable: As `auto_created_tables`.
         """
-        return pipeline.with_made(self.auto_created_tables(pipeline)) if pipeline.create is not None else pipeline
+        return (
+            pipeline.with_auto_created(self.auto_created_tables(pipeline)) if pipeline.create is not None else pipeline
+        )
 
     def registry(self, name: str) -> Registry:
         """The Schema Registry of that name in the settings file."""

@@ -28,7 +28,7 @@ from frazil.monitor.condition import HEALTH, Condition, state_of
 from frazil.monitor.freshness import freshness_objective
 from frazil.monitor.reading import read, table_health
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.settings.catalogs import LACKS
+from frazil.pipeline.settings.catalogs import MISSING_FEATURES
 from frazil.project import Project
 from frazil.runtime import home, spark_server
 from frazil.spark.submit.server import managed_engine
@@ -80,7 +80,7 @@ def catalog(project: Project, name: str, tables: tuple[str, ...]) -> Iterator[Fi
         lake = project.lake(name)
         lake.check_writable()
         answer = "answers" if lake.kind in ("rest", "glue") else "answers, and can be written"
-        lacks = f"; it lacks {LACKS[lake.kind]}" if lake.kind in LACKS else ""
+        lacks = f"; it lacks {MISSING_FEATURES[lake.kind]}" if lake.kind in MISSING_FEATURES else ""
         yield Finding(check, "ok", answer + lacks)
         yield from findings_of(f"storage of {name}", lambda: [storage(lake, tables)])
 

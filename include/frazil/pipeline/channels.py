@@ -1,6 +1,4 @@
-"""The alert channels: each class is the whole of one, and settings, docs/alerts.md and `frazil plugins` are made of
-it. And the one message to people, before a channel gives it a form.
-"""
+"""The alert channels, and the notice that they send. Settings, docs/alerts.md and `frazil plugins` are made from these classes."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[str, ...] = get_args(Severity)
 
 MAX_TEXT = 2_800
-"""Characters of a cause; Slack takes 3,000 of a text, and more is too long for a telephone. Logs have the rest."""
+"""Most characters of a cause. Slack allows 3,000 in a text, and a phone shows no more. Logs have the rest."""
 
 MAX_TITLE = 150
-"""Characters of a title: what Slack takes of a header. PagerDuty takes 1,024, mail programs show about 80."""
+"""Most characters of a title, as Slack allows in a header. PagerDuty allows 1,024; mail programs show about 80."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +31,10 @@ class Notice:
         title: One line.
         cause: The cause, with coordinates, expected and found.
         next_step: The next command, or None.
-        link: Where to look, or None.
-        recovered: Whether this notice reports the recovery from an earlier problem.
+        link: Address of a page with details, or None.
+        recovered: Whether this notice reports the end of an earlier problem.
         html: The whole message as HTML, for mail; None: built from the other attributes.
-        report: Name of the report in this notice, or None. Each report is a new notice, no repetition.
+        report: Name of the report in this notice, or None. A notice with another report never counts as a repetition.
     """
 
     pipeline: str
@@ -53,38 +51,34 @@ class Notice:
 
     @property
     def key(self) -> str:
-        """A key that all notices of one problem share, including the notice of its end."""
+        """The key that all notices about one problem share, including the one about its end."""
         subject = f"{self.kind}/{self.pipeline}"
         return subject if self.report is None else f"{subject}/{self.report}"
 
     @property
     def runbook(self) -> str:
-        """Path, within the project, of the documentation that says what to do about this kind of problem."""
+        """Path, within the project, of the runbook for this kind of problem."""
         return f"docs/runbooks/{self.kind}.md"
 
     @property
     def headline(self) -> str:
-        """The title on one line, with the severity, or "recovered" if it is over."""
+        """The title on one line, after the severity, or after "recovered" if the problem is over."""
         word = "recovered" if self.recovered else self.severity
         return shortened(f"{word}: {visible(self.title)}", MAX_TITLE)
 
     @property
     def shown_cause(self) -> str:
-        """The cause with its line breaks, without control characters and without characters that change the direction of
-        reading.
-        """
+        """The cause with its line breaks, and with other control characters escaped."""
         return shortened("\n".join(visible(line) for line in self.cause.splitlines()))
 
 
 def shortened(text: str, length: int = MAX_TEXT) -> str:
-    """A text with an ellipsis where it is longer."""
+    """The text, cut to this length with an ellipsis at its end."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def visible(text: str, spaces: str = "") -> str:
-    """A text from a record on one line, without control characters, but for `spaces`, and without characters that change
-    the direction of reading.
-    """
+    """The text on one line, with control characters (but for `spaces`) and those that change the reading direction escaped."""
     return "".join(
         sign if sign.isprintable() or sign in spaces else sign.encode("unicode_escape").decode() for sign in text
     )
@@ -93,30 +87,30 @@ def visible(text: str, spaces: str = "") -> str:
 SOURCE: Final = "frazil"
 
 TIMEOUT_SECONDS: Final = 30
-"""Bounds one answer of a server: without, a silent one would hold up what the other channels are told."""
+"""Timeout of one answer of a server, so that a silent server does not delay the other channels."""
 
 Secret = Literal["password", "address", "extra"]
-"""A part of an Airflow connection: the path of its host, or the texts in its extra."""
+"""A secret part of an Airflow connection. `address`: the path of its host. `extra`: the texts in its extra."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A way to notify people: what it sends.
+    """A way to notify people. The first paragraph of a subclass says what it sends.
 
-    What its Airflow connection, named `connection`, holds. Docs have both paragraphs, and options are keys of the settings file.
+    The second paragraph says what its Airflow `connection` needs. Docs have both, and options are keys of the settings file.
     """
 
     connection: str
 
     package: ClassVar[str]
-    """Brings the notifier."""
+    """Name of the package with the notifier."""
     notifier: ClassVar[str]
-    """The class of an Airflow notifier, as `module:name`. It is made with `arguments`."""
+    """Class of the Airflow notifier, as `module:name`; `arguments` are those of its constructor."""
     secrets: ClassVar[tuple[Secret, ...]] = ("password", "address", "extra")
     """Parts of the connection that no log and no error may show."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield options that don't fit together: key and problem."""
+        """Yield the key and the problem of each option that is missing or does not fit."""
         yield from ()
 
     def arguments(self, notice: Notice) -> dict[str, Any]:
@@ -141,12 +135,12 @@ class Smtp(Channel):
     secrets = ("password",)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Say where addresses are missing."""
+        """Refuse a channel without addresses."""
         if not self.addresses:
             yield "to", "is required by type smtp: the addresses that mail goes to"
 
     def arguments(self, notice: Notice) -> dict[str, Any]:
-        """A notice with an HTML page of its own uses that page."""
+        """Return a mail with text and HTML."""
         return {
             "smtp_conn_id": self.connection,
             "from_email": self.sender,
@@ -154,7 +148,7 @@ class Smtp(Channel):
             "subject": f"[Frazil] {notice.headline}",
             "html_content": _html(notice) if notice.html is None else notice.html,
             "text": _text(notice),
-            "custom_headers": {"Auto-Submitted": "auto-generated"},  # else absence notes come back
+            "custom_headers": {"Auto-Submitted": "auto-generated"},  # keeps mail servers from sending absence notes
         }
 
 
@@ -208,7 +202,7 @@ class Slack(Channel):
     secrets = ("password", "address")
 
     def arguments(self, notice: Notice) -> dict[str, Any]:
-        """Blocks, and a text that is shown instead, such as on a lock screen. Text from outside is never markup."""
+        """Return blocks, and a text for where Slack shows no blocks, such as a lock screen. Foreign text is never markup."""
         blocks: list[dict[str, Any]] = [
             {"type": "header", "text": {"type": "plain_text", "text": notice.headline, "emoji": False}},
             _preformatted(notice.shown_cause),
@@ -223,7 +217,7 @@ class Slack(Channel):
             blocks.append({"type": "actions", "elements": [button]})
         return {
             "slack_webhook_conn_id": self.connection,
-            "text": escape(notice.headline, quote=False),  # Slack's three special characters
+            "text": escape(notice.headline, quote=False),  # escapes Slack's three special characters
             "blocks": blocks,
             "unfurl_links": False,
             "timeout": TIMEOUT_SECONDS,
@@ -246,9 +240,9 @@ class Webhook(Channel):
     notifier = "airflow.providers.http.notifications.http:HttpNotifier"
 
     def arguments(self, notice: Notice) -> dict[str, Any]:
-        """A notice's fields, `key`, `runbook`, and `status` `firing` or `recovered`."""
+        """Return the notice's fields, its `key`, its `runbook`, and the `status` `firing` or `recovered`."""
         fields = asdict(notice)
-        del fields["html"], fields["recovered"], fields["report"]  # the key names it
+        del fields["html"], fields["recovered"], fields["report"]  # status and key have the latter two
         status = "recovered" if notice.recovered else "firing"
         details = {"cause": notice.shown_cause, "runbook": notice.runbook}
         return {
@@ -271,7 +265,7 @@ class PagerDuty(Channel):
     secrets = ("password",)
 
     def arguments(self, notice: Notice) -> dict[str, Any]:
-        """The same `dedup_key` opens an incident and resolves it."""
+        """Return an event whose `dedup_key` is the same for the start and the end of a problem."""
         owner = visible(notice.owner)
         return {
             "pagerduty_events_conn_id": self.connection,
@@ -296,4 +290,4 @@ class PagerDuty(Channel):
 CHANNELS: Final[Mapping[str, type[Channel]]] = MappingProxyType(
     {"smtp": Smtp, "slack": Slack, "webhook": Webhook, "pagerduty": PagerDuty}
 )
-"""Channels by the type that the settings file names."""
+"""Type of a channel in the settings file -> class."""

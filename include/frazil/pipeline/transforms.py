@@ -1,11 +1,10 @@
-"""The pipeline file's `transforms:`: one model per definition of a transform, told apart by `type`, and own
-transforms.
+"""The pipeline file's `transforms:` as models, one per definition of a transform and one for transforms of other packages; `type`
+selects the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from functools import reduce
 from importlib.metadata import entry_points
 from inspect import cleandoc
@@ -26,12 +25,12 @@ from pydantic import (
 )
 
 from frazil.pipeline.syntax.patterns import Expression
-from frazil.pipeline.syntax.strict import Model, option_keys
+from frazil.pipeline.syntax.strict import Model, nearest, option_keys
 from frazil.pipeline.syntax.types import parse_type
 from frazil.records.transforms.catalogue import GROUP, PREDICATES, TRANSFORMS
 from frazil.records.transforms.definition import Definition, Predicate, TransformDefinition, options_of, pairs, split
 
-# The models are made of the definitions in `frazil.records.transforms.kinds`: their options, sentences and checks.
+# The models get options, descriptions and checks from the definitions in `frazil.records.transforms.kinds`.
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -59,31 +58,31 @@ _FORMS: Final[Mapping[str, Any]] = {
     "expression": Expression,
     "struct": Annotated[str, AfterValidator(_struct)] | None,
 }
-"""How files write the options of each form."""
+"""Name of a form of options -> the type of such an option in a file."""
 
 
 class _Defined(Model):
-    """Base of the models that are made of definitions."""
+    """Base of the models that are made from definitions."""
 
     definition: ClassVar[type[Definition]] = Definition
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the transform, or predicate, by the names of its attributes."""
-        return self._taken()
+        """The options of the transform or predicate, by the names of its attributes."""
+        return self._option_values()
 
     @property
     def expressions(self) -> dict[str, str]:
-        """Options that are regular expressions."""
+        """The options that are regular expressions."""
         declared = options_of(self.definition)
-        return {name: text for name, text in self._taken().items() if declared[name]["form"] == "expression"}
+        return {name: text for name, text in self._option_values().items() if declared[name]["form"] == "expression"}
 
-    def _taken(self) -> dict[str, Any]:
+    def _option_values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in options_of(self.definition)}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        self.definition(**self._taken())
+        self.definition(**self._option_values())  # its constructor checks them
         return self
 
 
@@ -92,11 +91,11 @@ class PredicateModel(_Defined):
 
     definition: ClassVar[type[Predicate]] = Predicate
 
-    negate: bool = Field(False, description="Rather the records for which it does not hold.")
+    negate: bool = Field(False, description="Whether the predicate selects the records for which it does not hold.")
     predicate: str = Field(description="Name of the predicate.")
 
     @model_validator(mode="after")
-    def _can_hold(self) -> Self:
+    def _is_negated_if_needed(self) -> Self:
         if self.definition.needs_negation and not self.negate:
             raise ValueError(self.definition.needs_negation)
         return self
@@ -106,11 +105,11 @@ Defined = TypeVar("Defined", bound=_Defined)
 
 
 def _model(base: type[Defined], kind_key: str, definition: type[Definition]) -> type[Defined]:
-    """Make the model of a definition: what files may say, with its sentences."""
-    name, sentence = definition.__name__, cleandoc(definition.__doc__ or "").partition("\n\n")[0]
+    """Make the model of a definition, with its options as keys and the first paragraph of its docstring."""
+    name, paragraph = definition.__name__, cleandoc(definition.__doc__ or "").partition("\n\n")[0]
     kind: Any = (Literal[name], Field(description=base.model_fields[kind_key].description))
     keys = {kind_key: kind, **option_keys([definition], _FORMS)}
-    model = create_model(name, __base__=base, __module__=__name__, __doc__=sentence, **keys)
+    model = create_model(name, __base__=base, __module__=__name__, __doc__=paragraph, **keys)
     model.definition = definition
     return model
 
@@ -122,15 +121,14 @@ if TYPE_CHECKING:
     When = PredicateModel
 else:
     When = Annotated[reduce(or_, PREDICATE_KINDS.values()), Field(discriminator="predicate")]
-    """For which records a transform is meant."""
-
+    """The condition of a transform: which records it applies to."""
 
 _TransformClass = type[TransformDefinition]
-"""Said here, since models of transforms have a field called type."""
+"""Defined outside of the models, where `type` is the name of a field."""
 
 
 class Step(_Defined):
-    """One transform. Keys with a dot may be written with an underscore instead: `topic.field` or `topic_field`."""
+    """One transform. A key with a dot may be written with an underscore instead: `topic.field` or `topic_field`."""
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
@@ -138,15 +136,15 @@ class Step(_Defined):
 
     when: When | None = Field(
         None,
-        description="For which records; all without. The others go on as they are; fields that only one kind has are null"
-        " for the other one.",
+        description="Condition for the records that the transform applies to. Other records stay as they are; a field that"
+        " only one of the two kinds has is null for the other one. Default: all records.",
     )
     type: str = Field(description="Name of the transform.")
 
     @model_validator(mode="before")
     @classmethod
     def _spelling(cls, entry: Any) -> Any:
-        """Take `Cast$Key` as `Cast` with `target: key`, and no option in two spellings."""
+        """Turn `Cast$Key` into `Cast` with `target: key`, and refuse an option in two spellings."""
         if not isinstance(entry, dict):
             return entry
         for name, field in cls.model_fields.items():
@@ -171,39 +169,33 @@ class Step(_Defined):
         return self.type
 
     def key_of(self, option: str) -> str:
-        """The key under which a file has an option; `topic.field` rather than `topic_field`."""
+        """The key of an option in files: `topic.field` rather than `topic_field`."""
         return type(self).model_fields[option].alias or option
 
 
 class OwnTransform(Step):
-    """A transform that another package brings, by an entry point of the group `frazil.transforms`."""
+    """A transform of another package, with an entry point of the group `frazil.transforms`."""
 
     type: str = Field(description="Name of the entry point.")
     arguments: dict[str, JsonValue] = Field(
-        default_factory=dict, alias="options", description="What it is made with, by name; only it knows what fits."
+        default_factory=dict, alias="options", description="Arguments of the transform, by name. It checks them itself."
     )
 
     @field_validator("type")
     @classmethod
     def _known(cls, name: str) -> str:
         installed_names = entry_points(group=GROUP).names
-        if name in installed_names:
-            return name
-        similar = get_close_matches(name, [*KINDS, *installed_names], 1)
-        hint = (
-            f", did you mean {similar[0]!r}?"
-            if similar
-            else f"; known: {', '.join(sorted([*KINDS, *installed_names]))}"
-        )
-        raise ValueError(f"{name!r} is no transform{hint}")
+        if name not in installed_names:
+            raise ValueError(f"{name!r} is no transform, {nearest(name, [*KINDS, *installed_names])}")
+        return name
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the transform, by the names of its arguments."""
+        """The arguments of the transform, by name."""
         return dict(self.arguments)
 
     def key_of(self, option: str) -> str:
-        """The key under which a file has an option."""
+        """The key of an argument in files."""
         return f"options.{option}"
 
 
@@ -212,7 +204,7 @@ KINDS: Final = {name: _model(Step, "type", kind) for name, kind in TRANSFORMS.it
 
 
 def _kind(entry: Any) -> str | None:
-    """Name of the model for an entry, None if it says none: `Cast$Key` is a `Cast`."""
+    """Name of the model for an entry, None if the entry has no type. `Cast$Key` is a `Cast`."""
     name = entry.get("type") if isinstance(entry, dict) else getattr(entry, "type", None)
     if name is None:
         return None
@@ -237,10 +229,10 @@ else:
 
 
 def refuse_work_on_keys(steps: Iterable[TransformStep]) -> None:
-    """Refuse transforms of keys where keys are not decoded: before ValueToKey there is none.
+    """Refuse transforms of keys in a pipeline that does not decode keys, unless ValueToKey comes first and makes a key.
 
     Raises:
-        ValueError: One works on the key.
+        ValueError: One of them transforms the key.
     """
     for number, step in enumerate(steps, 1):
         if step.name == "ValueToKey":

@@ -1,6 +1,6 @@
-"""PyIceberg's catalogs with timeouts and restricted properties, and their errors and those of Kafka's client as Frazil's.
+"""Opens PyIceberg's catalogs with timeouts and restricted properties, and turns errors of PyIceberg and Kafka's client into Frazil's.
 
-PyIceberg alone waits forever, and lets the properties of a table choose the class that reads it and its object store.
+PyIceberg itself waits forever, and lets a table's properties choose the class that reads it, and the object store.
 """
 
 from __future__ import annotations
@@ -46,18 +46,6 @@ from frazil.extras import require, require_database
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.catalogs import SIGNING, CatalogSettings
 
-_WRAPPED = (
-    ImportError,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    NotInstalledError,
-    OSError,
-    RESTError,
-    ValidationError,
-    ValidationException,
-    ValueError,
-    pa.ArrowException,
-)
 _REFUSED = (
     ForbiddenError,
     ImportError,
@@ -69,6 +57,7 @@ _REFUSED = (
     UnauthorizedError,
 )
 _UNAVAILABLE = (OSError, RESTError)
+_WRAPPED = (*_REFUSED, *_UNAVAILABLE, ValidationError, ValidationException, ValueError, pa.ArrowException)
 _UNAVAILABLE_CATALOGS = (
     "sqlalchemy.exc.DBAPIError",
     "thrift.Thrift.TException",
@@ -95,22 +84,22 @@ class FileGone(Terminal):
 
 
 @contextmanager
-def reading_tables(doing: str) -> Iterator[None]:
-    """Run a block that reads tables; its errors become Retryable or Terminal, with `doing` as their coordinates."""
+def reading_tables(action: str) -> Iterator[None]:
+    """Run a block that reads tables; its errors become Retryable or Terminal, with the action as their coordinates."""
     try:
         yield
     except FrazilError:
         raise
     except _wrapped() as error:
         lines = str(error).splitlines() or ["no message"]
-        message = f"{doing}: {type(error).__name__}: {without_values(lines[0])}"
+        message = f"{action}: {type(error).__name__}: {without_values(lines[0])}"
         if isinstance(error, FileNotFoundError):
             raise FileGone(
                 message,
                 code=TABLE_MISSING,
                 next_step="restore it from a backup of the storage; it may have been deleted by hand or by an orphan removal",
             ) from safe_cause(error)
-        is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # as PyArrow says it of S3
+        is_refused = isinstance(error, _REFUSED) or "ACCESS_DENIED" in lines[0]  # S3's answer in an error of PyArrow
         if isinstance(error, (*_UNAVAILABLE, *_loaded(_UNAVAILABLE_CATALOGS))) and not is_refused:
             raise CATALOG_UNREACHABLE.retryable(
                 message, next_step="try again; if it persists, check the catalog and the storage"
@@ -125,17 +114,17 @@ def _wrapped() -> tuple[type[Exception], ...]:
 
 
 def _loaded(names: Iterable[str]) -> tuple[type[Exception], ...]:
-    """Exceptions of the catalog libraries that are loaded: a library that is not loaded raises none."""
+    """The exceptions with these names, of libraries that are loaded: a library that is not loaded raises none."""
     parts = (name.rpartition(".") for name in names)
     return tuple(getattr(sys.modules[module], name) for module, _, name in parts if module in sys.modules)
 
 
-def kafka_fault(
-    error: KafkaException | KafkaError, doing: str, properties: Mapping[str, str], more: str = ""
+def kafka_error(
+    error: KafkaException | KafkaError, action: str, properties: Mapping[str, str], details: str
 ) -> FrazilError:
     """The Frazil error for an error of the Kafka client. Secrets among the cluster's properties are masked."""
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
-    message = f"{doing}: {cause.str()} ({cause.name()}){more}"
+    message = f"{action}: {cause.str()} ({cause.name()}){details}"
     for key, value in properties.items():
         if value and any(mark in key.lower() for mark in _SECRET_MARKS):
             message = message.replace(value, "***")
@@ -147,21 +136,21 @@ def kafka_fault(
 
 
 _CONNECT_SECONDS = 10.0
-"""How long a connection may take to open, unless the catalog's `rest.client.connection-timeout-ms` says otherwise."""
+"""Timeout of opening a connection, if the catalog has no `rest.client.connection-timeout-ms`."""
 
 _ANSWER_SECONDS = 60.0
-"""Longest wait for the next part of an answer, unless the catalog's `rest.client.socket-timeout-ms` says otherwise."""
+"""Timeout of waiting for the next part of an answer, if the catalog has no `rest.client.socket-timeout-ms`."""
 
 
 class TimedRestCatalog(RestCatalog):
-    """A REST catalog whose requests time out, those for a token included.
+    """A REST catalog whose requests, including those for a token, have a timeout.
 
     Raises:
-        ValueError: A time limit among the properties is no number.
+        ValueError: A timeout among the properties is no number.
     """
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
-        # The server may set properties of the file-io, the table may not.
+        # The server may set properties of the file-io, a table may not.
         metadata = table_response.metadata
         bare = table_response.model_copy(update={"metadata": metadata.model_copy(update={"properties": {}})})
         table = super()._response_to_table(identifier_tuple, bare)
@@ -172,15 +161,9 @@ class TimedRestCatalog(RestCatalog):
         # Called for each new session, before its first request.
         super()._config_headers(session)
         self.properties.setdefault("rest.sigv4.max-retries", "0")
-        limits = (
-            self._seconds("rest.client.connection-timeout-ms", _CONNECT_SECONDS),
-            self._seconds("rest.client.socket-timeout-ms", _ANSWER_SECONDS),
-        )
-        session.request = partial(session.request, timeout=limits)  # type: ignore[method-assign]
-
-    def _seconds(self, key: str, default: float) -> float:
-        text = self.properties.get(key)
-        return default if text is None else float(text) / 1000
+        connect = float(self.properties.get("rest.client.connection-timeout-ms", _CONNECT_SECONDS * 1000)) / 1000
+        answer = float(self.properties.get("rest.client.socket-timeout-ms", _ANSWER_SECONDS * 1000)) / 1000
+        session.request = partial(session.request, timeout=(connect, answer))  # type: ignore[method-assign]
 
 
 class Catalogs:
@@ -234,7 +217,7 @@ def _read_branch(table: Table, name: str, branch: str) -> None:
 
 
 def _require_database(pipeline: Pipeline, name: str, settings: CatalogSettings) -> None:
-    """Refuse a SQLite file that does not exist: opening it would create it."""
+    """Refuse a SQLite file that does not exist, because opening it would create it."""
     file = settings.uri.removeprefix("sqlite:///")
     if file != settings.uri and not Path(file).is_file():
         raise NEVER_RAN.terminal(
@@ -274,7 +257,7 @@ def _open_catalog(name: str, settings: CatalogSettings) -> Catalog:
 
 
 class _BoundStorage(MetastoreCatalog):
-    """A catalog whose file-io has only properties of the settings, none of the table."""
+    """A catalog whose file-io gets the properties of the settings, and none of a table."""
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002 - PyIceberg's signature
         return super()._load_file_io(EMPTY_DICT, location)

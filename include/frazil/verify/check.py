@@ -1,7 +1,7 @@
 """The whole check of a pipeline: Kafka against its tables, and the ledger against itself.
 
-It shares no code with what writes, so that a mistake there is not made twice. Memory is bounded by a window of offsets;
-values are compared as hashes.
+The check shares no code with the rooms that write, so that it does not repeat their mistakes. Memory is bounded by a window
+of offsets; values are compared as hashes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TypeVar
 from confluent_kafka import Message
 
 from frazil.error_codes import BAD_SETTING, CLUSTER_CHANGED, NEVER_RAN
-from frazil.pipeline.models.layout import DELETED, TOLD
+from frazil.pipeline.models.layout import DELETED, HISTORY_COLUMNS
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
 from frazil.project import Project
 from frazil.verify.compare import ComparedPartition, Comparison
 from frazil.verify.facts.coverage import Key, Segments, clip, coverage, given_up_offsets, unread_spans
 from frazil.verify.facts.ledger import READ_KINDS, Batch, Position, unrecorded_batches
-from frazil.verify.facts.result import Difference, Findings, PartitionResult, Verification
+from frazil.verify.facts.result import Findings, PartitionResult, Verification, ledger_difference
 from frazil.verify.facts.snapshot_facts import code_differences
 from frazil.verify.kafka import PartitionReader, Registries, Source, TopicState
 from frazil.verify.ledger_check import closing_differences, ledger_differences, total_differences, whole_batches
@@ -30,8 +30,8 @@ from frazil.verify.merged import HistoryComparison, LetterOutcomes, MergedCheck,
 from frazil.verify.merged_places import Certainty, PlacedCheck, PlacedComparison, PlaceStore
 from frazil.verify.model import Model
 from frazil.verify.outcomes import Outcomes, RowCounts, Topics, count_outcomes
-from frazil.verify.reading import RecordRouter, bounds, read_once, refuse_part_of_merged
-from frazil.verify.rules import Rules, exploding_batches, rules_of, unread_because
+from frazil.verify.reading import NO_OFFSETS, Bounds, RecordRouter, bounds, read_once, refuse_part_of_merged
+from frazil.verify.rules import Rules, exploding_batches, not_compared_because, rules_of
 from frazil.verify.tables import (
     LedgerReads,
     Tables,
@@ -42,6 +42,7 @@ from frazil.verify.tables import (
     other_contradictions,
     with_key,
 )
+from frazil.verify.values.column_readers import count_unjudged
 from frazil.verify.values.transforms import tables_of
 from frazil.verify.values.typed_expectation import TypedChanges, TypedExpectation
 
@@ -49,31 +50,29 @@ T = TypeVar("T")
 
 _LARGEST_OFFSET = 2**63 - 1
 
-RequestedOffsets = tuple[int, int | None]
-"""First offset to compare, and one past the last; None means no upper bound."""
-
-_EVERYTHING: RequestedOffsets = (0, None)
-_NOTHING: RequestedOffsets = (0, 0)
-
 
 def verify(project: Project, pipeline: Pipeline, start: str | None = None, end: str | None = None) -> Verification:
     """Compare every committed record that batches read, and that Kafka still has, with its row or dead letter.
 
-    Each offset must have exactly one outcome, a row with its values, a dead letter with its bytes, or none where the
-    record is filtered; and no outcome may be without its record. From the first offset to the position, each must
-    have been read by a batch, given up on record, or jumped over by a reset. Where Kafka no longer has a record (retention,
-    compaction), only duplicates are found, and per batch more or fewer outcomes than the ledger says. After a backward reset
-    that allowed duplicates an offset has one outcome per pass: a pass is a batch, and outcomes carry its number. Rows of
-    topics that were recreated or deleted are only counted.
+    Each record must have exactly one outcome: a row with its values, or a dead letter with its bytes; a filtered record has
+    none. Each outcome must have its record. Each offset from the first one to the position must have been read by a batch,
+    recorded as given up, or jumped over by a reset. Where Kafka no longer has a record (retention, compaction), the check only
+    finds duplicates, and batches with more or fewer outcomes than the ledger counts. A backward reset with
+    `--allow-duplicates` adds an outcome per offset: outcomes differ by their batch. Rows of topics that were recreated or
+    deleted are only counted.
 
-    Each batch is judged by the pipeline file that it ran under. Where values can't be worked out without the code that writes,
-    rows are not compared with them, a record of an exploded list has several rows, and the number of filtered records is
-    taken from the ledger, batch by batch. `start` and `end` bound the offsets: `earliest`, `latest`, an instant in ISO 8601
-    or a JSON file of
-    offsets; None: the beginning, and the position.
+    Each batch is judged by the pipeline file that it ran under. Where values can't be derived independently, they are not
+    compared, and the number of filtered records is taken from the ledger.
+
+    Args:
+        project: The settings and pipelines.
+        pipeline: The pipeline to check.
+        start: First offset to compare: `earliest`, `latest`, an instant in ISO 8601 or a JSON file of offsets; None: the
+            beginning.
+        end: Offset to stop before, in the same forms; None: the position.
 
     Raises:
-        Terminal: The tables carry no Kafka columns, were never written, or belong to another cluster; or the bounds name
+        Terminal: The tables have no Kafka columns, were never written, or belong to another cluster; or `start` or `end` is
             no place in the topics.
         Retryable: Kafka, the catalog or the storage is not available now.
     """
@@ -89,7 +88,7 @@ def verify(project: Project, pipeline: Pipeline, start: str | None = None, end: 
     )
     refuse_part_of_merged(pipeline, start, end)
     count = _compare_partitions(pipeline, [check for check in checks if check.can_compare], source, (start, end))
-    findings, unread = Findings(), unread_because(pipeline)
+    findings, reason = Findings(), not_compared_because(pipeline)
     for check in checks:
         findings.merge(check.findings)
     return Verification(
@@ -102,28 +101,28 @@ def verify(project: Project, pipeline: Pipeline, start: str | None = None, end: 
         sum(check.row_counts.foreign for check in checks),
         round(time.monotonic() - began, 3),
         count,
-        values_compared=unread is None,
-        values_not_compared_because=unread,
-        columns_not_compared={} if unread is None else {check.name: _unread_columns(check) for check in checks},
+        values_compared=reason is None,
+        values_not_compared_because=reason,
+        columns_not_compared={} if reason is None else {check.name: _columns_not_compared(check) for check in checks},
         cells_not_compared={check.name: cells for check in checks if (cells := _unjudged_cells(check))},
         batches_not_judged=_batches_not_judged(checks),
         notes=(
-            *(checks[0].tables.closing_snapshots.without_manifest() if checks[0].tables.summary is None else ()),
+            *(checks[0].tables.closing_snapshots.manifest_notes() if checks[0].tables.summary is None else ()),
             *(note for check in checks for note in _later_columns(check)),
         ),
     )
 
 
-def _unread_columns(check: _Check) -> tuple[str, ...]:
-    """Columns of a destination whose values are not compared: all but those that name the record of a row."""
+def _columns_not_compared(check: _Check) -> tuple[str, ...]:
+    """Columns of a destination whose values are not compared: all but those that Frazil adds."""
     pipeline, tables = check.pipeline, check.tables
-    own = {*pipeline.destination(tables.destination.name).added_columns, DELETED, *TOLD}
+    own = {*pipeline.destination(tables.destination.name).added_columns, DELETED, *HISTORY_COLUMNS}
     return tuple(field.name for field in tables.destination.table.schema().fields if field.name not in own)
 
 
 def _later_columns(check: _Check) -> Iterator[str]:
-    """A note on the columns that came, or got fields, after rows were landed: their values may be null there."""
-    earlier = {} if check.rules is None or check.rules.unread else check.rules.earlier
+    """A note on columns that were added, or got fields, after rows had landed: null is accepted in these rows."""
+    earlier = {} if check.rules is None or check.rules.not_compared_because else check.rules.earlier
     rows = ((n, changes) for n, changes in earlier.items() if check.row_counts.by_batch[check.name, n])
     if names := sorted({name for _, changes in rows for name in changes.added - changes.renamed}):
         yield f"{check.name}: null was accepted for {', '.join(names)} in rows from before these columns changed"
@@ -135,9 +134,8 @@ def _unjudged_cells(check: _Check) -> dict[str, tuple[int, str]]:
     for rules in () if check.rules is None else check.rules.per_file:
         typed = rules.expectation.unjudged if isinstance(rules.expectation, TypedExpectation | TypedChanges) else {}
         cells = {**typed, **rules.unjudged, **({} if rules.headers is None else rules.headers.unjudged)}
-        for name, (more, why) in cells.items():
-            count, first = per_column.get(name, (0, why))
-            per_column[name] = count + more, first
+        for name, (count, why) in cells.items():
+            count_unjudged(per_column, name, why, count)
     return per_column
 
 
@@ -148,23 +146,22 @@ def _batches_not_judged(checks: Sequence[_Check]) -> dict[str, tuple[int, ...]]:
         for batch in check.tables.batches:
             if batch.kind not in READ_KINDS or check.rules is None or _is_replaced(check, batch):
                 continue
-            file = f"pipeline file {batch.config}"
+            reason = None
             if batch.n in check.rules.unknown_file_batches:
                 former = check.tables.former.files.get(batch.config)
-                mismatch = f"gave {check.name} other columns, key or format"
-                numbers_by_reason.setdefault(f"{file} {former if isinstance(former, str) else mismatch}", set()).add(
-                    batch.n
-                )
-            elif (unread := check.rules.for_batch(batch.n).unread) is not None and batch.n in check.rules.former:
-                numbers_by_reason.setdefault(f"{file}: {unread}", set()).add(batch.n)
-    return {why: tuple(sorted(numbers)) for why, numbers in sorted(numbers_by_reason.items())}
+                reason = f" {former if isinstance(former, str) else f'gave {check.name} other columns, key or format'}"
+            elif (rules := check.rules.former.get(batch.n)) is not None and rules.not_compared_because is not None:
+                reason = f": {rules.not_compared_because}"
+            if reason is not None:
+                numbers_by_reason.setdefault(f"pipeline file {batch.config}{reason}", set()).add(batch.n)
+    return {reason: tuple(sorted(numbers)) for reason, numbers in sorted(numbers_by_reason.items())}
 
 
 def _is_replaced(check: _Check, batch: Batch) -> bool:
-    """Whether a batch had outcomes and none is left, so that there is nothing of it to judge: a replay replaced them."""
+    """Whether a replay replaced all outcomes of a batch, so that there is nothing to judge."""
     tables = (check.name, check.tables.letters.name)
-    is_left = any(check.row_counts.by_batch[table, batch.n] for table in tables)
-    return not is_left and batch.written + batch.dead > 0 and not check.destination.is_merged
+    has_outcomes = any(check.row_counts.by_batch[table, batch.n] for table in tables)
+    return not has_outcomes and batch.written + batch.dead > 0 and not check.destination.is_merged
 
 
 def _open_destination(
@@ -178,7 +175,7 @@ def _open_destination(
     tables = open_tables(pipeline, catalogs, name, kafka_columns_of(pipeline, name), ledger_reads)
     findings = Findings(table=name if pipeline.tables[1:] else None)
     if name == pipeline.tables[0]:
-        findings.extend(other_contradictions(tables, pipeline, ledger_reads))
+        findings.add(*other_contradictions(tables, pipeline, ledger_reads))
     pipeline = with_key(pipeline, name, tables.destination.table)
     return _Check(pipeline, tables, source, findings, can_compare=_check_ledger(pipeline, tables, findings))
 
@@ -201,54 +198,53 @@ def _compare_partitions(
             named = {task.check.name: comparison for task, comparison in comparisons}
             count += read_once(named, reader, log, router)
             for task, comparison in comparisons:
-                task.check.take(comparison.result())
+                task.check.results.append(replace(comparison.result(), table=task.check.findings.table))
     for task in tasks:
         task.finish()
     differing = {n for task in tasks for n in task.check.findings.batches}
-    whole = [{batch.n: batch for batch in whole_batches(w.check.tables.batches, w.live, w.requested)} for w in tasks]
+    whole = [{batch.n: batch for batch in whole_batches(t.check.tables.batches, t.live, t.requested)} for t in tasks]
     batches = [batch for n, batch in whole[0].items() if all(n in batches_of_table for batches_of_table in whole)]
     letters = letters_of_topics(checks[0].tables.letters, tasks[0].live.keys())
-    checks[0].findings.extend(code_differences(batches, letters, differing))
+    checks[0].findings.add(*code_differences(batches, letters, differing))
     return count
 
 
 def _record_router(pipeline: Pipeline, tasks: Sequence[_Task]) -> RecordRouter | None:
-    """The router of records to the tables that may take them; all other tables count them as filtered.
+    """Returns the function that names the tables whose comparisons need a record; other tables count it as filtered.
 
-    A record goes to each table that any pipeline file of the batches routes it to. None: all records go to all tables.
+    A table needs a record if any pipeline file of the batches routes it there. None: all tables need all records.
     """
     files = (pipeline, *(file for file in tasks[0].check.tables.former.files.values() if not isinstance(file, str)))
     routes = [(tables_of(file), file) for file in files]
-    task_of_table = {task.check.name: task for task in tasks}
     if any(route is None for route, _ in routes):
         return None
-    # Where values are not read, the ledger counts the filtered records; a PlaceStore needs every record of its table.
-    placed = frozenset(name for name, task in task_of_table.items() if isinstance(task.model, PlaceStore))
-    bare, empty = (
+    # Where values are not compared, the ledger counts the filtered records; a PlaceStore needs every record of its table.
+    placed = frozenset(task.check.name for task in tasks if isinstance(task.model, PlaceStore))
+    for_null, for_empty = (
         frozenset(
-            name
-            for name, task in task_of_table.items()
-            if not all(rules.filters_absent(value) for rules in task.rules.per_file)
+            task.check.name for task in tasks if not all(rules.filters_absent(value) for rules in task.rules.per_file)
         )
         for value in (None, b"")
     )
-    read = [
-        (route, _filters_unrouted(file)) for route, file in routes if route is not None and unread_because(file) is None
+    compared = [
+        (route, file.route is not None and file.route.otherwise == "filter")
+        for route, file in routes
+        if route is not None and not_compared_because(file) is None
     ]
-    # A value that can't be decoded is a dead letter of the whole record, before anything routes it.
+    # A value that can't be decoded is a dead letter for all tables, whatever the route.
     decoders = [rules.expectation for rules in tasks[0].rules.per_file]
     typed = [expectation for expectation in decoders if isinstance(expectation, TypedExpectation)]
-    if not read:
+    if not compared:
         return lambda _: placed
 
     def tables_for(message: Message) -> frozenset[str] | None:
         value = message.value()
         if not value:
-            return bare if value is None else empty
+            return for_null if value is None else for_empty
         if any(expectation.is_broken(message) is not False for expectation in typed):
             return None
         names = placed
-        for route, filters_unrouted in read:
+        for route, filters_unrouted in compared:
             routed = route(message.topic() or "", value, message)
             if routed is None or not (routed or filters_unrouted):
                 return None
@@ -256,10 +252,6 @@ def _record_router(pipeline: Pipeline, tasks: Sequence[_Task]) -> RecordRouter |
         return names
 
     return tables_for
-
-
-def _filters_unrouted(pipeline: Pipeline) -> bool:
-    return pipeline.route is not None and pipeline.route.otherwise == "filter"
 
 
 def _settings_entry(entries: Mapping[str, T], name: str, kind: str, project: Project) -> T:
@@ -272,7 +264,7 @@ def _settings_entry(entries: Mapping[str, T], name: str, kind: str, project: Pro
 
 
 def _check_ledger(pipeline: Pipeline, tables: Tables, findings: Findings) -> bool:
-    """Check the ledger against itself and the tables. Returns whether records can be compared by it."""
+    """Check the ledger against itself and the tables. Returns whether it is complete, so that records can be compared."""
     n, finished, table = tables.n, tables.finished, tables.closing
     if n is None and finished is None:
         raise NEVER_RAN.terminal(
@@ -280,28 +272,24 @@ def _check_ledger(pipeline: Pipeline, tables: Tables, findings: Findings) -> boo
             next_step=f"frazil run {pipeline.name}",
         )
     is_merged = pipeline.destination(tables.destination.name).is_merged
-    findings.extend(tables.contradictions)
-    findings.extend(
-        ledger_differences(
-            tables.batches, exploding_batches(pipeline, tables.batches, tables.former.files), is_merged=is_merged
-        )
-    )
+    exploding = exploding_batches(pipeline, tables.batches, tables.former.files)
+    findings.add(*tables.contradictions, *ledger_differences(tables.batches, exploding, is_merged=is_merged))
     if tables.finished_by_mark is not None and tables.finished_by_mark > (-1 if finished is None else finished):
-        lost = f"rows of batch {tables.finished_by_mark}, which the ledger marks as finished"
-        findings.add(Difference("ledger", lost, f"batch {finished} as the last one", batch=tables.finished_by_mark))
-    elif finished is None or (n is not None and n > finished):
-        todo = f"batch {n} is decided and not finished yet: run `frazil run {pipeline.name}`"
-        findings.add(Difference("ledger", f"batch {n} in the ledger, as in {table}", todo, batch=n))
+        expected = f"rows of batch {tables.finished_by_mark}, which the ledger marks as finished"
+        findings.add(ledger_difference(tables.finished_by_mark, expected, f"batch {finished} as the last one"))
+    elif n is not None and (finished is None or n > finished):
+        actual = f"batch {n} is decided and not finished yet: run `frazil run {pipeline.name}`"
+        findings.add(ledger_difference(n, f"batch {n} in the ledger, as in {table}", actual))
         return False
     if finished is None:
         return False
-    findings.extend(closing_differences(tables.batches[-1], table, tables.summary, tables.property_position))
+    findings.add(*closing_differences(tables.batches[-1], table, tables.summary, tables.property_position))
     return True
 
 
 @dataclass
 class _Check:
-    """One destination: its tables, and what the comparison of all its partitions finds."""
+    """The check of one destination: its tables, and the results of all its partitions."""
 
     pipeline: Pipeline
     tables: Tables
@@ -319,7 +307,7 @@ class _Check:
 
     @property
     def destination(self) -> Destination:
-        """The destination, as the file has it."""
+        """The destination, as the pipeline file defines it."""
         return self.pipeline.destination(self.name)
 
     @property
@@ -327,12 +315,8 @@ class _Check:
         """The position after the last finished batch."""
         return self.tables.batches[-1].position
 
-    def take(self, result: PartitionResult) -> None:
-        """Add the result of a partition."""
-        self.results.append(replace(result, table=self.findings.table))
-
     def require_cluster(self, cluster_id: str) -> None:
-        """Refuse a Kafka cluster that is not the one of the position."""
+        """Refuse another Kafka cluster than that of the position."""
         if cluster_id != self.position.cluster:
             raise CLUSTER_CHANGED.terminal(
                 f"the position of pipeline {self.pipeline.name} belongs to Kafka cluster {self.position.cluster},"
@@ -341,14 +325,14 @@ class _Check:
             )
 
     def task(self, topic_states: Mapping[str, TopicState], start: str | None, end: str | None) -> _Task:
-        """Make the task of comparing this destination, and count the outcomes of its tables."""
+        """Prepare the comparison of this destination, and count the outcomes in its tables."""
         states, batches = self._unchanged_topics(topic_states), self.tables.batches
         covered = {key: segments for key, segments in coverage(batches, self.position).items() if key[0] in states}
         live = {name: self.position.topics[name].since for name in states}
         self._count_outcomes(live)
         logs = {(name, n): log for name, state in states.items() for n, log in enumerate(state.offsets)}
         requested = bounds({key: log for key, log in logs.items() if key in covered}, start, end, self.source)
-        rest = _EVERYTHING if start is None and end is None else _NOTHING
+        rest = (0, None) if start is None and end is None else NO_OFFSETS
         keys = {*covered, *self.row_counts.counts}
         destination, columns = self.destination, self.tables.columns
         rules = rules_of(self.pipeline, batches, destination.table, columns, self.tables.earlier, self.tables.former)
@@ -358,7 +342,7 @@ class _Check:
         outcomes = kind(self.tables.destination, self.tables.letters, lambda n: rules.for_batch(n).reading, names)
         model: Model | PlaceStore | None = None
         if destination.is_merged:
-            model = Model() if rules.unread is None else PlaceStore()
+            model = Model() if rules.not_compared_because is None else PlaceStore()
         requested_of = {key: requested.get(key, rest) for key in keys}
         return _Task(self, states, covered, requested_of, rules, outcomes, live, model, destination.is_history)
 
@@ -368,10 +352,10 @@ class _Check:
         topics = Topics(live, read, self.tables.foreign_topics, unrecorded_batches(batches))
         for table in (self.tables.destination, self.tables.letters):
             count_outcomes(self.row_counts, table, topics)
-        self.findings.extend(self.row_counts.differences())
+        self.findings.add(*self.row_counts.differences())
 
     def _unchanged_topics(self, topic_states: Mapping[str, TopicState]) -> dict[str, TopicState]:
-        """Topics whose Kafka id is still that of the position. Others were recreated: their outcomes have no records."""
+        """Topics whose Kafka id is still that of the position: outcomes of a recreated topic have no records."""
         known_ids = {name: topic.id for name, topic in self.position.topics.items()}
         return {
             name: state
@@ -382,17 +366,23 @@ class _Check:
 
 @dataclass(frozen=True)
 class _Task:
-    """The comparison of one destination: the offsets to compare, the rules, and the outcomes."""
+    """The comparison of one destination: offsets to compare, rules, outcomes.
+
+    Attributes:
+        states: Topics that still have the id of the position.
+        live: These topics -> first batch number of their present incarnation.
+        model: Collects the changes, or the places, of records of a merged table; None for other tables.
+    """
 
     check: _Check
     states: Mapping[str, TopicState]
     covered: Mapping[Key, Segments]
-    requested: Mapping[Key, RequestedOffsets]
+    requested: Bounds
     rules: Rules
     outcomes: Outcomes
     live: Mapping[str, int]
     model: Model | PlaceStore | None = None
-    is_log: bool = False
+    is_history: bool = False
 
     def has_partition(self, key: Key) -> bool:
         """Whether Kafka has this partition."""
@@ -407,7 +397,7 @@ class _Task:
         return given_up_offsets(self.check.tables.batches)
 
     def comparison(self, key: Key, log: tuple[int, int], reader: PartitionReader) -> Comparison:
-        """The comparison of one partition."""
+        """The comparison of one partition, of the class for this kind of table."""
         start, end = self.requested[key]
         subject = ComparedPartition(
             *key,
@@ -421,7 +411,7 @@ class _Task:
             self._unread_spans.get(key, ()),
         )
         parts = subject, self.rules, self.outcomes, reader, self.check.findings
-        if self.is_log:
+        if self.is_history:
             return HistoryComparison(*parts)
         if isinstance(self.model, PlaceStore):
             return PlacedComparison(*parts, places=self.model, certainty=self._certainty)
@@ -436,21 +426,17 @@ class _Task:
         check, batches, requested = self.check, self.check.tables.batches, self.requested
         with closing(self.model) if self.model is not None else nullcontext() as model:
             table = check.destination, check.tables.columns, check.tables.destination
-            common = *table, self.rules, self.rules.left_out.first_held, self.live, check.findings
+            common = *table, self.rules, self.rules.filtered_counts.first_held, self.live, check.findings
             if isinstance(model, PlaceStore):
-                placed = PlacedCheck(*common, certainty=self._certainty)
-                check.results[:] = placed.results(model, check.results)
+                check.results[:] = PlacedCheck(*common, certainty=self._certainty).results(model, check.results)
             elif model is not None:
                 merged = MergedCheck(*common, {batch.n: batch for batch in batches})
                 check.results[:] = merged.results(model, check.results)
         # A row of a merged table names only its last record: filtered records can't be counted by their absence.
         is_countable = not isinstance(self.model, PlaceStore)
-        counted = {
-            batch.n for batch in batches if is_countable and self.rules.is_counted(batch.n)
-        } - check.findings.batches
-        check.findings.extend(self.rules.left_out.differences([*whole_batches(batches, self.live, requested)], counted))
-        name = None if self.model is not None else check.name
-        named = name, check.tables.letters.name
-        check.findings.extend(
-            total_differences(batches, named, check.row_counts.by_batch, self.live, requested, check.findings.batches)
-        )
+        numbers = {batch.n for batch in batches if is_countable and self.rules.is_counted(batch.n)}
+        whole = [*whole_batches(batches, self.live, requested)]
+        check.findings.add(*self.rules.filtered_counts.differences(whole, numbers - check.findings.batches))
+        names = None if self.model is not None else check.name, check.tables.letters.name
+        differing, counted = check.findings.batches, check.row_counts.by_batch
+        check.findings.add(*total_differences(batches, names, counted, self.live, requested, differing))

@@ -27,7 +27,7 @@ from frazil.verify.outcomes import (
     stored_record,
 )
 from frazil.verify.rules import Rules
-from frazil.verify.tables import NOT_MADE
+from frazil.verify.tables import TABLE_NOT_MADE
 from frazil.verify.values.canonical import LONG, Digest, digest, is_lost_in_orc
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.native import EXACT
@@ -35,13 +35,12 @@ from frazil.verify.values.native import EXACT
 _MICROSECONDS = 1_000
 _LATEST_MILLISECONDS = (2**63 - 1) // _MICROSECONDS
 
-
 _TOO_LARGE = "RECORD_TOO_LARGE"
 _UNREADABLE = "UNREADABLE_BATCH"
 _BAD_HEADERS = "INVALID_HEADERS"
 _TOO_MANY_NAMES = "TOO_MANY_NAMES"
 _CODES_OF_TABLE = ("TOO_MANY_PARTITIONS", "PARTITION_TOO_LONG", "TOO_WIDE")
-"""Codes of dead letters that depend on earlier records, or on the columns or the layout that the table had then."""
+"""Codes of dead letters that depend on earlier records, or on the former columns or layout of the table."""
 
 _CODES_OF_SCHEMAS = (
     "UNKNOWN_SCHEMA",
@@ -51,10 +50,10 @@ _CODES_OF_SCHEMAS = (
     "INVALID_WIRE",
     "TOO_DEEP",
 )
-"""Codes of dead letters that depend on the registry at that time, and on schema rules that are not checked here."""
+"""Codes of dead letters that depend on the former state of the registry, or on schema rules that are not checked here."""
 
 _SHOWN_BYTES = 1_000
-"""Bytes of a value that are written out, more than are shown."""
+"""Bytes of a value that are turned into text before it is shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,13 @@ class ComparedPartition:
 
     Attributes:
         segments: Offsets that batches read.
-        log: First offset that Kafka has, and the last stable one (exclusive), as of just before.
+        log: First offset that Kafka has, and the last stable offset (exclusive).
         is_compacted: Whether Kafka may have removed records from the middle of the log.
         since: First batch number of the topic's present incarnation.
         bounds: Offsets to compare; an end of None means no upper bound.
-        outcomes: How many outcomes the tables contain of the partition.
-        given_up: Offsets whose lost dead letters were given up: start, end, number of the batch that says so.
-        unread_spans: Offsets that no batch read, although the position is beyond them.
+        outcomes: Number of outcomes that the tables have of the partition.
+        given_up: Offsets whose lost outcomes were given up: start, end, number of the batch that recorded it.
+        unread_spans: Offsets before the position that no batch read.
     """
 
     topic: str
@@ -84,13 +83,13 @@ class ComparedPartition:
     unread_spans: Sequence[tuple[int, int]] = ()
 
     def offset_range(self, start: int, end: int | None) -> OffsetRange:
-        """Offsets of this partition."""
+        """A range of offsets of this partition."""
         return OffsetRange(self.topic, self.partition, start, end, self.since)
 
 
 @dataclass
 class Comparison:
-    """The comparison of one partition: window by window as it is read, then the result."""
+    """The comparison of one partition: for each window `begin`, `take` for each record, and `end`; at last `result`."""
 
     subject: ComparedPartition
     rules: Rules
@@ -98,7 +97,7 @@ class Comparison:
     reader: PartitionReader
     findings: Findings
     counts: Counter[str] = field(default_factory=Counter, init=False)
-    """By the names that `PartitionResult` has for them."""
+    """Name of an attribute of `PartitionResult` -> count."""
     _window: Window = field(default=Window(0, 0, ()), init=False)
     _segment: int = field(default=0, init=False)
     _outcomes_by_offset: OutcomesByOffset = field(default_factory=dict, init=False)
@@ -107,24 +106,24 @@ class Comparison:
     def result(self) -> PartitionResult:
         """Report outcomes and offsets outside all windows, and return the counts of the partition."""
         if self.counts["rows"] + self.counts["letters"] < self.subject.outcomes:
-            self._find_strays(self._read_spans)
+            self._report_unread_outcomes(self._read_spans)
         for start, end in self.subject.unread_spans:
             self._report_unread_span(start, end)
         place, segments = (self.subject.topic, self.subject.partition), self.subject.segments
         expired = length(clip(segments, 0, self._low))
-        self.rules.left_out.first_held[place] = self.subject.log[1] if self.subject.is_compacted else self._low
+        self.rules.filtered_counts.first_held[place] = self.subject.log[1] if self.subject.is_compacted else self._low
         return add_counts(PartitionResult(*place, covered=length(segments), expired=expired), self.counts)
 
     @property
     def _low(self) -> int:
-        """First offset that Kafka has: retention may move it while this reads."""
+        """First offset that Kafka has; retention may move it during the comparison."""
         return max(self.subject.log[0], self.reader.log_start)
 
     def _report_unread_span(self, start: int, end: int) -> None:
         """Report records at offsets that no batch read.
 
-        Above the log start only records count: an offset may contain a transaction marker or be compacted. Below it this is
-        unknown, so every offset counts as a missing record.
+        From the log start on only records count, since an offset may have a transaction marker or be compacted. Before the log
+        start this is unknown, so every offset counts as a missing record.
         """
         requested, (low, high) = self.subject.bounds, self.subject.log
         start, end = max(start, requested[0]), end if requested[1] is None else min(end, requested[1])
@@ -134,12 +133,11 @@ class Comparison:
         first, last = max(start, low), min(end, high)
         if count := sum(1 for _ in self.reader.read(first, last)):
             expected = f"a batch that read offsets {first} to {last - 1}"
-            self._report(
-                "missing", first, None, expected, f"none, and Kafka holds {count} of these records", times=count
-            )
+            actual = f"none, and Kafka holds {count} of these records"
+            self._report("missing", first, None, expected, actual, times=count)
 
     def begin(self, start: int, end: int) -> bool:
-        """Load the outcomes of a window of offsets. Returns whether any batch read in it: only then are its records compared."""
+        """Load the outcomes of a window of offsets. Returns whether a batch read any of them, so that records are to be compared."""
         segments = clip(self.subject.segments, start, end)
         if not segments:
             return False
@@ -162,23 +160,23 @@ class Comparison:
         if self._segment < len(segments) and offset >= segments[self._segment].start:
             self.counts["records"] += 1
             outcomes, passes = self._outcomes_by_offset.pop(offset, ()), segments[self._segment].passes
-            if self.unread_code(message) is None:
+            if self.unreadable_code(message) is None:
                 self._compare_record(message, offset, outcomes, passes)
                 return
             for n in passes:
                 batch_outcomes = [outcome for outcome in outcomes if outcome.batch == n]
-                if (code := self.unread_code(message, self.rules.for_batch(n).max_record_bytes)) is not None:
+                if (code := self.unreadable_code(message, self.rules.for_batch(n).max_record_bytes)) is not None:
                     self._compare_unreadable(message, offset, code, batch_outcomes, n)
                 else:
                     self._compare_record(message, offset, batch_outcomes, (n,))
             self._report_other_batches(passes, offset, outcomes)
 
-    def unread_code(self, message: Message, most_bytes: int | None = None) -> str | None:
-        """Code of the dead letter without payload that a record must be: it is too large or unreadable; None otherwise."""
+    def unreadable_code(self, message: Message, most_bytes: int | None = None) -> str | None:
+        """Code of the dead letter that a record must be because it is too large or unreadable; None if it is neither."""
         if message.error() is not None:
             return _UNREADABLE
-        size = record_bytes(message.key(), message.value(), header_pairs(_headers(message)))
-        return _TOO_LARGE if size > (self.rules.least_record_bytes if most_bytes is None else most_bytes) else None
+        size = record_bytes(message.key(), message.value(), header_pairs(message.headers()))
+        return _TOO_LARGE if size > (self.rules.lowest_record_limit if most_bytes is None else most_bytes) else None
 
     @property
     def offsets(self) -> Collection[int]:
@@ -186,11 +184,11 @@ class Comparison:
         return self._outcomes_by_offset.keys()
 
     def count_routed_elsewhere(self, routed_offsets: Sequence[int], handed_offsets: Sequence[int]) -> None:
-        """Count records of the window that were routed to other tables, and so have no outcome here.
+        """Count records of the window that were routed to other tables, and so have no outcome in this one.
 
         Args:
-            routed_offsets: Offsets, ascending, of records that were routed to some of the tables.
-            handed_offsets: Those of them, ascending, that were routed to this table.
+            routed_offsets: Offsets, ascending, of records that went to some of the tables.
+            handed_offsets: Those of them, ascending, that went to this table.
         """
         for segment in self._window.segments:
             (start, end), (first, last) = _index_range(routed_offsets, segment), _index_range(handed_offsets, segment)
@@ -199,27 +197,24 @@ class Comparison:
             for n in segment.passes if count else ():
                 if not self.rules.is_counted(n):
                     self.counts["filtered"] += count
-                elif self.subject.given_up or self.rules.left_out.remaining(n) < count:
-                    handed_here = set(handed_offsets[first:last])
-                    self._classify_missing(
-                        [offset for offset in routed_offsets[start:end] if offset not in handed_here], n
-                    )
+                elif self.subject.given_up or self.rules.filtered_counts.remaining(n) < count:
+                    handed = set(handed_offsets[first:last])
+                    self._classify_missing([offset for offset in routed_offsets[start:end] if offset not in handed], n)
                 else:
-                    self.rules.left_out.counted[n] += count
+                    self.rules.filtered_counts.counted[n] += count
                     self.counts["filtered"] += count
 
     def _classify_missing(self, offsets: Sequence[int], n: int) -> None:
         """Count each of these records without outcome as given up, as filtered, or as missing."""
-        allowed = self.rules.left_out.allowed.get(n, 0)
+        allowed = self.rules.filtered_counts.allowed.get(n, 0)
         for offset in offsets:
-            if any(start <= offset < end and n < repair for start, end, repair in self.subject.given_up):
+            if self._later_repairs(offset, n):
                 self.counts["given_up"] += 1
-            elif self.rules.left_out.count_if_allowed(n):
+            elif self.rules.filtered_counts.count_if_allowed(n):
                 self.counts["filtered"] += 1
             else:
-                self._report(
-                    "missing", offset, n, f"a row or a dead letter: batch {n} left out {allowed} others", "nothing"
-                )
+                expected = f"a row or a dead letter: batch {n} filtered {allowed} others"
+                self._report("missing", offset, n, expected, "nothing")
 
     def end(self) -> None:
         """Report the outcomes of the window for which no record came, and release the window."""
@@ -242,7 +237,7 @@ class Comparison:
     def _compare_unreadable(
         self, message: Message, offset: int, code: str, batch_outcomes: Sequence[Outcome], n: int
     ) -> None:
-        """Compare a record that must be a dead letter without payload: it is too large, or the client can't unpack it."""
+        """Compare a record that must be a dead letter because it is too large, or because the client can't unpack it."""
         is_lenient = n in self.rules.for_batch(n).lenient
         if not batch_outcomes and not is_lenient:
             self._report("missing", offset, n, f"a dead letter {code}", "nothing")
@@ -261,18 +256,21 @@ class Comparison:
             self.counts["filtered"] += 1
         elif self._is_given_up(message, offset, n):
             self.counts["given_up"] += 1
-        elif (is_counted or value is None or rules.may_leave_out(message)) and self.rules.left_out.count_if_allowed(n):
+        elif (is_counted or value is None or rules.may_filter(message)) and self.rules.filtered_counts.count_if_allowed(
+            n
+        ):
             self.counts["filtered"] += 1
         else:
-            allowed = self.rules.left_out.allowed.get(n, 0) if is_counted else 0
-            left_out_note = f": batch {n} left out {allowed} others" if allowed else ""
-            self._report(
-                "missing", offset, n, f"a row or a dead letter for {_describe_value(value)}{left_out_note}", "nothing"
-            )
+            allowed = self.rules.filtered_counts.allowed.get(n, 0) if is_counted else 0
+            note = f": batch {n} filtered {allowed} others" if allowed else ""
+            self._report("missing", offset, n, f"a row or a dead letter for {_describe_value(value)}{note}", "nothing")
+
+    def _later_repairs(self, offset: int, n: int) -> list[int]:
+        """Numbers of batches that gave up the outcome which batch `n` had of an offset."""
+        return [repair for start, end, repair in self.subject.given_up if start <= offset < end and n < repair]
 
     def _is_given_up(self, message: Message, offset: int, n: int) -> bool:
-        value = message.value()
-        repairs = [repair for start, end, repair in self.subject.given_up if start <= offset < end and n < repair]
+        value, repairs = message.value(), self._later_repairs(offset, n)
         if not repairs or not self.rules.abandoned.isdisjoint(repairs):
             return bool(repairs)
         if value is None or self.rules.is_counted(n):
@@ -280,28 +278,18 @@ class Comparison:
         return isinstance(self.rules.for_batch(n).row(value, self.subject.topic, message), Bad)
 
     def _report_duplicates(self, offset: int, n: int | None, batch_outcomes: Sequence[Outcome]) -> None:
-        if len(batch_outcomes) > 1 and (
-            n not in self.rules.exploded or any(outcome.code is not None for outcome in batch_outcomes)
-        ):
-            descriptions = ", ".join(
-                "a row" if outcome.code is None else f"letter {outcome.code}" for outcome in batch_outcomes
-            )
-            self._report(
-                "duplicate",
-                offset,
-                n,
-                "one outcome",
-                f"{len(batch_outcomes)}: {descriptions}",
-                times=len(batch_outcomes) - 1,
-            )
+        count, has_letter = len(batch_outcomes), any(outcome.code is not None for outcome in batch_outcomes)
+        if count > 1 and (has_letter or n not in self.rules.exploded):
+            actual = f"{count}: {', '.join(map(_describe_outcome, batch_outcomes))}"
+            self._report("duplicate", offset, n, "one outcome", actual, times=count - 1)
 
     def _report_other_batches(self, passes: Passes, offset: int, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             if outcome.batch in self.rules.unrecorded:
                 self.counts["unchecked"] += 1
             elif outcome.batch not in passes:
-                readers = f"an outcome of batch {', '.join(map(str, passes))} only" if passes else "nothing"
-                self._report("unexpected", offset, outcome.batch, readers, _describe_outcome(outcome))
+                expected = f"an outcome of batch {', '.join(map(str, passes))} only" if passes else "nothing"
+                self._report("unexpected", offset, outcome.batch, expected, _describe_outcome(outcome))
 
     def _report_unmatched(self, window: Window, outcomes: OutcomesByOffset) -> None:
         """Report outcomes for which Kafka has no record."""
@@ -316,20 +304,18 @@ class Comparison:
                     self.counts["unchecked"] += len(batch_outcomes)
                     continue
                 for outcome in batch_outcomes:
-                    self._report(
-                        "unexpected", offset, n, "no committed record in Kafka, so nothing", _describe_outcome(outcome)
-                    )
+                    expected = "no committed record in Kafka, so nothing"
+                    self._report("unexpected", offset, n, expected, _describe_outcome(outcome))
 
-    def _find_strays(self, spans: Sequence[tuple[int, int]]) -> None:
+    def _report_unread_outcomes(self, spans: Sequence[tuple[int, int]]) -> None:
         """Report outcomes at offsets that no batch read."""
+        expected = "nothing: the ledger knows no batch that read it"
         for start, end in gaps(spans, *self.subject.bounds):
             for table, offset, n in self.outcomes.offsets(self.subject.offset_range(start, end)):
                 if n in self.rules.unrecorded:
                     self.counts["unchecked"] += 1
-                    continue
-                self._report(
-                    "unexpected", offset, n, "nothing: the ledger knows no batch that read it", f"one in {table}"
-                )
+                else:
+                    self._report("unexpected", offset, n, expected, f"one in {table}")
 
     def _judge(self, message: Message, offset: int, outcome: Outcome) -> None:
         if outcome.code is not None:
@@ -341,14 +327,13 @@ class Comparison:
         else:
             row, stamp = self.rules.for_batch(outcome.batch).row(value, self.subject.topic, message), micros(message)
             if isinstance(row, Bad):
-                self._report_unexpected_row(
-                    message, offset, outcome, f"a dead letter ({row.why}) for {_describe_value(value)}"
-                )
+                expected = f"a dead letter ({row.why}) for {_describe_value(value)}"
+                self._report_unexpected_row(message, offset, outcome, expected)
             elif not _is_equal((*row, stamp), outcome.digest):
                 self._report_changed(offset, outcome, (*row, stamp))
 
     def _judge_cells(self, message: Message, value: bytes, offset: int, outcome: Outcome, stored: Cells) -> None:
-        """Compare a row of a batch under another pipeline file or other columns: only cells that both know are compared."""
+        """Compare a row of a batch under another pipeline file or other columns, but only the cells that both derive alike."""
         self.counts["lenient"] += 1
         rules, stamp = self.rules.for_batch(outcome.batch), micros(message)
         row, may_be_null = rules.cells(value, self.subject.topic, message, outcome.batch)
@@ -357,45 +342,48 @@ class Comparison:
             if is_known and (rules.is_broken(message) or rules.filters_record(value, self.subject.topic, message)):
                 self._report_unexpected_row(message, offset, outcome, f"a dead letter for {_describe_value(value)}")
             return
-        *expected, when = cell_digests((*row, stamp))
+        *expected, timestamp = cell_digests((*row, stamp))
         cells = zip(row, expected, stored[:-1], may_be_null, strict=True)
-        differ = (f != w and not (f is None and null) and not isinstance(cell, Bad) for cell, w, f, null in cells)
-        if when != stored[-1] or any(differ):
+        differ = (b != a and not (b is None and null) and not isinstance(cell, Bad) for cell, a, b, null in cells)
+        if timestamp != stored[-1] or any(differ):
             self._report_changed(offset, outcome, (*row, stamp))
 
     def _judge_tombstone(self, message: Message, offset: int, outcome: Outcome) -> None:
-        """Compare a row of a record without value, which only transforms and other formats make."""
+        """Compare a row whose record has no value: only transforms, and formats that are not read here, make such rows."""
         expected = (micros(message),)
-        if self.rules.for_batch(outcome.batch).unread is None:
+        if self.rules.for_batch(outcome.batch).not_compared_because is None:
             self._report_unexpected_row(message, offset, outcome, "a dead letter NULL_VALUE")
         elif outcome.digest not in (digest(expected), cell_digests(expected)):
             self._report_changed(offset, outcome, expected)
 
     def _report_unexpected_row(self, message: Message, offset: int, outcome: Outcome, otherwise: str) -> None:
         value = message.value()
-        is_left_out = self.rules.for_batch(outcome.batch).filters_record(value, self.subject.topic, message)
-        expected = f"nothing: {_describe_value(value)} is filtered" if is_left_out else otherwise
-        self._report("unexpected" if is_left_out else "changed", offset, outcome.batch, expected, "a row")
+        is_filtered = self.rules.for_batch(outcome.batch).filters_record(value, self.subject.topic, message)
+        expected = f"nothing: {_describe_value(value)} is filtered" if is_filtered else otherwise
+        self._report("unexpected" if is_filtered else "changed", offset, outcome.batch, expected, "a row")
 
     def _judge_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
         if outcome.code == _UNREADABLE:
-            return  # this client can unpack the record, the one of the batch could not
+            return  # this client can unpack the record, the batch's client could not
         value, n = message.value(), outcome.batch
         self._compare_letter(message, offset, outcome)
         if outcome.code == _TOO_MANY_NAMES or (outcome.code == _BAD_HEADERS and not message.headers()):
-            return  # the code depends on which records were decoded together, and nobody knows that any more
+            return  # the code depends on which records were decoded together, which is not recorded
         rules = self.rules.for_batch(n)
         if rules.reading.is_by_cell and outcome.code in (*_CODES_OF_SCHEMAS, *_CODES_OF_TABLE):
-            return  # not decoded at all: whoever wrote the value may have made it to be large
-        is_left_out = rules.filters_record(value, self.subject.topic, message)
-        if n in rules.lenient or rules.unread is not None or (outcome.code == NOT_MADE and is_left_out):
-            return  # the table of such a record may have been made since
-        if is_left_out and value is not None and rules.is_broken(message) is None:
-            return  # perhaps it is of the whole record, whatever table that is for
-        if is_left_out:
-            self._report(
-                "unexpected", offset, n, f"nothing: {_describe_value(value)} is filtered", _describe_outcome(outcome)
-            )
+            return  # not decoded here: its writer may have made the value expensive to decode
+        is_filtered = rules.filters_record(value, self.subject.topic, message)
+        if (
+            n in rules.lenient
+            or rules.not_compared_because is not None
+            or (outcome.code == TABLE_NOT_MADE and is_filtered)
+        ):
+            return  # a later batch may have created the record's table
+        if is_filtered and value is not None and rules.is_broken(message) is None:
+            return  # perhaps the record can't be decoded, which is a dead letter for all tables
+        if is_filtered:
+            expected = f"nothing: {_describe_value(value)} is filtered"
+            self._report("unexpected", offset, n, expected, _describe_outcome(outcome))
         elif outcome.code in _CODES_OF_TABLE or (rules.in_orc and is_lost_in_orc(micros(message) or 0)):
             return
         elif value is not None:
@@ -404,10 +392,10 @@ class Comparison:
                 self._report("changed", offset, n, f"a row for {_describe_value(value)}", _describe_outcome(outcome))
 
     def _compare_letter(self, message: Message, offset: int, outcome: Outcome) -> None:
-        """Compare the stored parts of a dead letter's record with the record."""
-        record = message.key(), message.value(), header_pairs(_headers(message)), micros(message)
+        """Compare the parts of a record that its dead letter keeps with the record."""
+        record = message.key(), message.value(), header_pairs(message.headers()), micros(message)
         if digest(stored_record(record, outcome.payload)) != outcome.digest:
-            part = "bytes" if outcome.payload == "full" else "sizes and hashes"  # nothing is left of it in `none`
+            part = "bytes" if outcome.payload == "full" else "sizes and hashes"
             expected = f"a letter with the record's {part}: {_describe_value(record[1])}"
             self._report("changed", offset, outcome.batch, expected, "others")
 
@@ -428,14 +416,14 @@ class Comparison:
 
 
 def _is_equal(row: tuple[Any, ...], stored: Digest | Cells) -> bool:
-    """Whether the hash of a stored row fits these values; unknown values (`Bad`) are not compared."""
+    """Whether a stored row has these values, by hashes; values that can't be derived (`Bad`) are not compared."""
     if not isinstance(stored, tuple):
         return digest(row) == stored
-    return all(isinstance(cell, Bad) or w == f for cell, w, f in zip(row, cell_digests(row), stored, strict=True))
+    return all(isinstance(cell, Bad) or a == b for cell, a, b in zip(row, cell_digests(row), stored, strict=True))
 
 
 def _index_range(offsets: Sequence[int], segment: Segment) -> tuple[int, int]:
-    """Indexes of the first of ascending offsets within a segment, and of the first behind it."""
+    """Indexes of the first of the ascending offsets within a segment, and of the first one after it."""
     return bisect_left(offsets, segment.start), bisect_left(offsets, segment.end)
 
 
@@ -448,20 +436,15 @@ def _describe_value(value: bytes | None) -> str:
 
 
 def _describe_cell(name: str, column_type: ColumnType, cell: Any) -> str:
-    """A column with its value, a decimal not in its smallest units."""
+    """A column with its value as text."""
     match column_type:
         case Primitive("decimal", (_, scale)) if isinstance(cell, int):
             return f"{name}={Decimal(cell).scaleb(-scale, EXACT):f}"
     return f"{name}={shorten(cell)}"
 
 
-def _headers(message: Message) -> list[Any] | None:
-    headers = message.headers()
-    return list(headers.items()) if isinstance(headers, dict) else headers
-
-
 def micros(message: Message) -> int | None:
-    """Kafka's timestamp in microseconds; None without one, or for a broken clock's that 64 bits can't hold."""
+    """Kafka's timestamp in microseconds; None if there is none, or if 64 bits can't hold it."""
     kind, milliseconds = message.timestamp()
     if kind == TIMESTAMP_NOT_AVAILABLE or abs(milliseconds) > _LATEST_MILLISECONDS:
         return None

@@ -1,4 +1,4 @@
-"""Pipeline files that batches ran under: stored by hash beside the ledger, so that each batch is judged by its own."""
+"""Reads former pipeline files, which are stored by hash beside the ledger, so that each batch is judged by its own file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from frazil.verify.values.typed_expectation import SchemasOf, no_registry
 
 @dataclass(frozen=True)
 class FormerFiles:
-    """Pipeline files that batches ran under, other than the present one.
+    """Pipeline files that batches ran under, other than the present one, and how their columns map to a destination.
 
     Attributes:
         files: Hash -> the former pipeline, or the reason why it is unknown.
         schema: The present schema of the destination.
         names: Former name of a column of the destination -> its present name.
-        schemas: Knows the registries that formats need.
+        schemas: Returns the schemas of a registry, for the formats of the files.
     """
 
     files: Mapping[str, Pipeline | str] = field(default_factory=dict)
@@ -38,37 +38,28 @@ class FormerFiles:
     schemas: SchemasOf = no_registry
 
     def of_table(self, pipeline: Pipeline, table: str) -> dict[str, tuple[Pipeline, dict[str, Column]]]:
-        """Files that had a destination of the same kind and key, and the columns that they gave it, by their present names."""
+        """Hash -> each file that had a destination of the same kind and key, and its columns by their present names."""
         present, files = pipeline.destination(table), {}
         for fingerprint, file in self.files.items():
-            former = None if isinstance(file, str) or table not in file.tables else file.destination(table)
-            if (
-                isinstance(file, str)
-                or former is None
-                or former.write != present.write
-                or former.order_by != present.order_by
-            ):
+            if isinstance(file, str) or table not in file.tables:
+                continue
+            former, judged = file.destination(table), file
+            if (former.write, former.order_by) != (present.write, present.order_by):
                 continue
             if not former.identifier and present.identifier:  # an undeclared identifier is that of the table
                 former = former.keyed(present.identifier)
-                rest = [former if each.table == table else each for each in file.destinations]
-                file = file.model_copy(update={"destinations": tuple(rest)})  # noqa: PLW2901
+                destinations = tuple(former if each.table == table else each for each in file.destinations)
+                judged = file.model_copy(update={"destinations": destinations})
             if former.identifier == present.identifier:
                 declared = compared_columns(former, self.schema, file.value)
-                files[fingerprint] = (
-                    file,
-                    {
-                        self.names[name]: _with_source(name, column)
-                        for name, column in declared.items()
-                        if name in self.names
-                    },
-                )
+                # The source is the former name: the column may have been renamed since.
+                columns = {
+                    self.names[name]: column.model_copy(update={"source": (name,)}) if column.source is None else column
+                    for name, column in declared.items()
+                    if name in self.names
+                }
+                files[fingerprint] = judged, columns
         return files
-
-
-def _with_source(name: str, column: Column) -> Column:
-    """The column with its source pinned to the former name, which the table may have changed since."""
-    return column.model_copy(update={"source": (name,)}) if column.source is None else column
 
 
 NO_FORMER_FILES: Final = FormerFiles()
@@ -77,7 +68,7 @@ NO_FORMER_FILES: Final = FormerFiles()
 def former_files(
     ledger: Table, pipeline: Pipeline, hashes: Collection[str], references: References, created_tables: Collection[str]
 ) -> dict[str, Pipeline | str]:
-    """The former pipelines by the hash of their files, or the reason why one can't be read beside the ledger."""
+    """Hash of a former pipeline file -> its pipeline, or the reason why the file can't be read beside the ledger."""
     pipelines: dict[str, Pipeline | str] = {}
     for fingerprint in sorted({*hashes} - {pipeline.outcome_fingerprint}):
         name = rules_file(pipeline.name, fingerprint) + ledger.catalog.properties.get(SUFFIX, "")
@@ -85,18 +76,20 @@ def former_files(
         try:
             with reading_tables(f"reading {path}"), ledger.io.new_input(path).open() as stream:
                 text = stream.read()
-            pipelines[fingerprint] = pipeline_of(text, pipeline, fingerprint, references).with_made(created_tables)
+            pipelines[fingerprint] = pipeline_of(text, pipeline, fingerprint, references).with_auto_created(
+                created_tables
+            )
         except FileGone:
             pipelines[fingerprint] = "is not kept beside the ledger"
         except UnfitRulesError as error:
             pipelines[fingerprint] = f"is kept beside the ledger, and {error}"
-        except Terminal as error:  # a storage that lets nobody list may say so of a file that is not there
+        except Terminal as error:  # a storage without permission to list may refuse access to a missing file
             pipelines[fingerprint] = f"can't be read beside the ledger: {error.message}"
     return pipelines
 
 
 def present_names(metadata: TableMetadata) -> dict[str, str]:
-    """Former name of a column -> its present name. Left out are names that several columns had, and dropped columns."""
+    """Former name of a column -> its present name, without dropped columns and names that several columns had."""
     present = {field.field_id: field.name for field in metadata.schema().fields}
     ids_per_name: dict[str, set[int]] = {}
     for schema in metadata.schemas:

@@ -1,6 +1,4 @@
-"""Kafka client of this check: reads committed records by explicit offsets, the state of topics, and schemas by id from
-Schema Registries.
-"""
+"""The Kafka client of verify: reads committed records by explicit offsets, the state of topics, and schemas of registries."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from frazil.errors import FrazilError
 from frazil.extras import require
 from frazil.kafka_properties import client_properties
 from frazil.pipeline.settings.settings import ClusterSettings, RegistrySettings
-from frazil.verify.catalogs import kafka_fault
+from frazil.verify.catalogs import kafka_error
 from frazil.verify.values.native import Schema, SchemaReader, UnjudgedError
 
 if TYPE_CHECKING:
@@ -38,20 +36,20 @@ SILENT_SECONDS = 20.0
 _POLL_SECONDS = 0.5
 _CONSUMED_AT_ONCE = 10_000
 _LARGE_BYTES = 2**20
-"""A record of so many bytes is consumed alone: the next ones may be as large, and memory is bounded."""
+"""Size from which on a record is consumed alone, because the next ones may be as large, and memory is bounded."""
 
 _WORK_SECONDS = 1.0
-"""CPU time in a silence that says that the client unpacks a large batch of records."""
+"""CPU time without a record which shows that the client is unpacking a large batch of records."""
 
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001
 _NOT_UNPACKED: Final = KafkaError._BAD_COMPRESSION  # noqa: SLF001
 _END_OF_PARTITION: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""How the zero id is written: what brokers without topic ids answer."""
+"""The zero id, which brokers without topic ids return."""
 
 _DEFAULTS: Mapping[str, Any] = {"socket.connection.setup.timeout.ms": 3_000, "log.connection.close": False}
 _BOUNDS: Mapping[str, Any] = {
-    # The client unpacks a whole answer at once, zstd up to 32,768 times its size.
+    # The client unpacks a whole response at once; zstd may unpack to 32,768 times the size.
     "fetch.max.bytes": 8 * 1024,
     "queued.max.messages.kbytes": 16 * 1024,
     "receive.message.max.bytes": 128 * 2**20,
@@ -59,7 +57,7 @@ _BOUNDS: Mapping[str, Any] = {
 """Memory limits of a consumer; the settings may override them."""
 
 _REQUIRED: Mapping[str, Any] = {
-    "group.id": "frazil-verify",  # asked for by the client; nothing is ever committed to it
+    "group.id": "frazil-verify",  # the client requires one; nothing is ever committed to it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
@@ -80,9 +78,9 @@ class TopicState:
     """State of a topic in the cluster.
 
     Attributes:
-        id: Topic id as Kafka's tools write it, None where the broker gives none.
-        is_compacted: Whether records may vanish from the middle of the log.
-        offsets: Per partition: the first offset it holds, and the last stable one (exclusive).
+        id: Topic id as Kafka's tools write it; None if the broker has none.
+        is_compacted: Whether Kafka may remove records from the middle of the log.
+        offsets: For each partition: the first offset that Kafka has, and the last stable offset (exclusive).
     """
 
     id: str | None
@@ -107,8 +105,8 @@ class Source:
         """Id of the cluster.
 
         Raises:
-            Retryable: It does not answer.
-            Terminal: It does not let us in.
+            Retryable: The cluster does not answer.
+            Terminal: It denies access.
         """
         with self.asking(f"asking Kafka cluster {self.name} for its id"):
             admin = self._admin()  # keep a reference: a client that is garbage-collected drops its pending requests
@@ -116,16 +114,16 @@ class Source:
         return cluster
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicState]:
-        """State of the topics; those that the cluster does not have are left out.
+        """State of the topics, without those that the cluster does not have.
 
         Raises:
-            Retryable: It does not answer.
-            Terminal: It does not let us in.
+            Retryable: The cluster does not answer.
+            Terminal: It denies access.
         """
         if not names:
             return {}
-        doing = f"asking Kafka cluster {self.name} for topics {', '.join(names)}"
-        with self.asking(doing), closing(self.consumer()) as consumer:
+        action = f"asking Kafka cluster {self.name} for topics {', '.join(names)}"
+        with self.asking(action), closing(self.consumer()) as consumer:
             return self._states(consumer, names)
 
     def _states(self, consumer: Consumer, names: Sequence[str]) -> dict[str, TopicState]:
@@ -138,15 +136,9 @@ class Source:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise
-            offsets = [self._watermarks(consumer, name, p) for p in sorted(part.id for part in topic.partitions)]
+            offsets = [_log_ends(consumer, name, number) for number in sorted(part.id for part in topic.partitions)]
             states[name] = TopicState(_topic_id(str(topic.topic_id)), self._is_compacted(admin, name), tuple(offsets))
         return states
-
-    @staticmethod
-    def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-        # With isolation level read_committed, the upper one is the last stable offset.
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS)
-        return low, high
 
     @staticmethod
     def _is_compacted(admin: AdminClient, topic: str) -> bool:
@@ -155,15 +147,15 @@ class Source:
         return "compact" in str(answer["cleanup.policy"].value)
 
     def offsets_at(self, milliseconds: int, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
-        """First offset at or after an instant per partition, None where there is none.
+        """Partition -> its first offset at or after an instant; None if there is none.
 
         Raises:
-            Retryable: It does not answer.
-            Terminal: It does not let us in.
+            Retryable: The cluster does not answer.
+            Terminal: It denies access.
         """
         queries = [TopicPartition(topic, partition, milliseconds) for topic, partition in partitions]
-        doing = f"asking Kafka cluster {self.name} for offsets at an instant"
-        with self.asking(doing), closing(self.consumer()) as consumer:
+        action = f"asking Kafka cluster {self.name} for offsets at an instant"
+        with self.asking(action), closing(self.consumer()) as consumer:
             answers = consumer.offsets_for_times(queries, timeout=ANSWER_SECONDS) if queries else []
         return {(a.topic, a.partition): a.offset if a.offset >= 0 else None for a in answers}
 
@@ -173,9 +165,9 @@ class Source:
         Raises:
             Terminal: The cluster's properties are not valid.
         """
-        own = {**_REQUIRED, **self._callbacks(), "stats_cb": self._store_statistics}
+        required = {**_REQUIRED, **self._callbacks(), "stats_cb": self._store_statistics}
         with self.asking(f"Kafka cluster {self.name}"):
-            return Consumer({**_DEFAULTS, **_BOUNDS, **client_properties(self.name, self._properties), **own})
+            return Consumer({**_DEFAULTS, **_BOUNDS, **client_properties(self.name, self._properties), **required})
 
     def _admin(self) -> AdminClient:
         return AdminClient({**_DEFAULTS, **client_properties(self.name, self._properties), **self._callbacks()})
@@ -187,8 +179,8 @@ class Source:
         self._statistics = statistics
 
     def fetch_positions(self) -> list[int]:
-        """The next offset that the last consumer fetches per partition: it moves even over aborted records."""
-        if self._statistics:  # parse once: for thousands of partitions that takes milliseconds
+        """The next offset that the last consumer fetches from each partition; it also moves over aborted records."""
+        if self._statistics:  # parse only once: with thousands of partitions it takes milliseconds
             topics, self._statistics = json.loads(self._statistics)["topics"].values(), ""
             self._fetched = [partition["next_offset"] for topic in topics for partition in topic["partitions"].values()]
         return self._fetched
@@ -197,18 +189,18 @@ class Source:
         self._client_errors[error.code()] = error.str()
 
     @contextmanager
-    def asking(self, doing: str) -> Iterator[None]:
-        """Run a block that asks the cluster; errors of the client become Frazil's, with `doing` as their coordinates."""
+    def asking(self, action: str) -> Iterator[None]:
+        """Run a block that asks the cluster; errors of the client become Frazil's, with the action as their coordinates."""
         try:
             yield
         except KafkaException as error:
-            raise self.fault(error, doing) from error
+            raise self.frazil_error(error, action) from error
 
-    def fault(self, error: KafkaException | KafkaError, doing: str) -> FrazilError:
+    def frazil_error(self, error: KafkaException | KafkaError, action: str) -> FrazilError:
         """The Frazil error for an error of the client."""
-        return kafka_fault(error, doing, self._properties, self.complaints())
+        return kafka_error(error, action, self._properties, self.connection_errors())
 
-    def complaints(self) -> str:
+    def connection_errors(self) -> str:
         """Connection errors of the client, as a suffix for a message."""
         return f"; {'; '.join(sorted(self._client_errors.values()))}" if self._client_errors else ""
 
@@ -218,10 +210,16 @@ def _topic_id(text: str) -> str | None:
     return None if text == _NO_TOPIC_ID else text.replace("+", "-").replace("/", "_")
 
 
+def _log_ends(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """First offset that Kafka has of a partition, and its last stable offset, which is what `read_committed` returns."""
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS)
+    return low, high
+
+
 def _with_safe_headers(message: Message) -> Message:
-    """The same message, without headers if the client can't read them: a second attempt would crash the process."""
+    """The message, without its headers if the client can't read them: a second attempt would crash the process."""
     try:
-        # Through `map`, so from C: a call that the interpreter has specialised would not notice the failure.
+        # Called by `map`, so from C: a call that the interpreter has specialised would not notice the failure.
         next(map(Message.headers, (message,)))
     except SystemError:
         message.set_headers([])
@@ -229,17 +227,17 @@ def _with_safe_headers(message: Message) -> Message:
 
 
 class PartitionReader:
-    """Reads ascending ranges of one partition; ranges that touch are read in one go.
+    """Reads ascending ranges of one partition; adjacent ranges without a new seek.
 
     Attributes:
-        log_start: First offset that Kafka still held when a range was found to begin before it; 0 if none did.
+        log_start: First offset in Kafka when a range began before it, because of retention; 0 if none did.
     """
 
     def __init__(self, source: Source, topic: str, partition: int) -> None:
         self.log_start = 0
         self._source, self._topic, self._partition = source, topic, partition
         self._consumer: Consumer | None = None
-        self._arrived: deque[Message] = deque()
+        self._messages: deque[Message] = deque()
         self._next_offset = -1
 
     def close(self) -> None:
@@ -248,54 +246,52 @@ class PartitionReader:
             self._consumer.close()
 
     def log(self) -> tuple[int, int]:
-        """First offset that Kafka has now, and the last stable one (exclusive).
+        """First offset that Kafka has now, and the last stable offset (exclusive).
 
         Raises:
-            Retryable: It does not answer.
-            Terminal: The cluster does not let us in.
+            Retryable: The cluster does not answer.
+            Terminal: It denies access.
         """
-        place = TopicPartition(self._topic, self._partition)
         with self._source.asking(f"asking {self._name()} for its offsets"):
-            low, high = self._open_consumer().get_watermark_offsets(place, timeout=ANSWER_SECONDS)
-        return low, high
+            return _log_ends(self._open_consumer(), self._topic, self._partition)
 
     def read(self, start: int, end: int) -> Iterator[Message]:
         """Committed records with offsets `start` <= o < `end`, in order.
 
-        Records that retention deletes meanwhile are left out, and `log_start` is set. Reading ends when Kafka returns a
+        Records that retention deletes meanwhile are missing, and `log_start` is set. Reading ends when Kafka returns a
         record at or beyond `end`, or the end of the partition, which counts transaction markers and aborted records. Each
-        offset of a record batch that the client can't unpack comes as a message with that error. Headers with a name that
-        is not UTF-8 are left out.
+        offset of a record batch that the client can't unpack is a message with that error. A message has no headers if the
+        client can't read them.
 
         Raises:
-            Retryable: Nothing arrives any more, or the log ends before `end`.
-            Terminal: The cluster does not let us in.
+            Retryable: No message arrives any more, or the log ends before `end`.
+            Terminal: The cluster denies access.
         """
         if start >= end:
             return
         if start != self._next_offset:
             self._seek(start)
         while self._next_offset < end:
-            if not self._arrived:
-                self._arrived.extend(self._next_messages(end))
-            message = self._arrived[0]
+            if not self._messages:
+                self._messages.extend(self._next_messages(end))
+            message = self._messages[0]
             if (error := message.error()) is not None:
-                self._arrived.popleft()
+                self._messages.popleft()
                 if error.code() == _NOT_UNPACKED:
                     yield from self._unreadable(message.offset() or 0, error, start, end)
                 else:
                     self._handle_event(message, error, end)
             elif (offset := message.offset() or 0) >= end:
-                self._next_offset = end  # it stays queued: the next range may begin with it
+                self._next_offset = end  # the message stays queued, since the next range may begin with it
             else:
-                self._arrived.popleft()
+                self._messages.popleft()
                 self._next_offset = offset + 1
                 if offset >= start:
                     yield _with_safe_headers(message)
         self._next_offset = end
 
     def _seek(self, start: int) -> None:
-        self._arrived.clear()
+        self._messages.clear()
         self._open_consumer().assign([TopicPartition(self._topic, self._partition, start)])
         self._next_offset = start
 
@@ -317,7 +313,7 @@ class PartitionReader:
             elif time.monotonic() >= deadline:
                 raise KAFKA_FAILED.retryable(
                     f"{self._name()}: nothing arrived for {SILENT_SECONDS:.0f} s at offset {self._next_offset}, on the way to {end}"
-                    f"{self._source.complaints()}",
+                    f"{self._source.connection_errors()}",
                     next_step="try again; if it persists, check the broker that leads the partition",
                 )
         return [first, *(consumer.consume(_CONSUMED_AT_ONCE, 0) if len(first) < _LARGE_BYTES else ())]
@@ -325,22 +321,22 @@ class PartitionReader:
     def _unreadable(self, base: int, error: KafkaError, start: int, end: int) -> Iterator[Message]:
         """Yield each offset of the unreadable record batch that begins at `base` as a message with its error.
 
-        Then continue behind it. The client does not say where it ends, but seeking to any of its offsets gives the same error,
-        so a binary search finds the end.
+        Then continue after the batch. The client does not say where the batch ends, but a seek to any of its offsets gives the
+        same error, so a binary search finds the end.
         """
         first = inside = self._next_offset
-        behind, step = min(inside + 1, end), 1
-        while behind < end and self._is_in_batch(base, behind):
+        after, step = min(inside + 1, end), 1
+        while after < end and self._is_in_batch(base, after):
             step *= 2
-            inside, behind = behind, min(behind + step, end)
-        while behind - inside > 1:
-            middle = (inside + behind) // 2
+            inside, after = after, min(after + step, end)
+        while after - inside > 1:
+            middle = (inside + after) // 2
             if self._is_in_batch(base, middle):
                 inside = middle
             else:
-                behind = middle
-        self._seek(behind)
-        for offset in range(max(first, base, start), behind):
+                after = middle
+        self._seek(after)
+        for offset in range(max(first, base, start), after):
             yield Message(topic=self._topic, partition=self._partition, offset=offset, error=error)
 
     def _is_in_batch(self, base: int, offset: int) -> bool:
@@ -350,13 +346,13 @@ class PartitionReader:
         return error is not None and error.code() == _NOT_UNPACKED and first.offset() == base
 
     def _handle_event(self, message: Message, error: KafkaError, end: int) -> None:
-        """Move past the end of the partition, or to a log start that retention moved; raise any other error."""
+        """Go on after the end of the partition, or at a log start that retention moved; raise any other error."""
         if error.code() == _END_OF_PARTITION:
             self._next_offset = max(self._next_offset, message.offset() or 0)
             return
         low = self.log()[0] if error.code() in _OUT_OF_RANGE else 0
         if low <= self._next_offset:
-            raise self._source.fault(error, f"reading {self._name()} at offset {self._next_offset}")
+            raise self._source.frazil_error(error, f"reading {self._name()} at offset {self._next_offset}")
         self.log_start = low
         self._seek(min(low, end))
 
@@ -370,7 +366,7 @@ _VERSION: Final = "../../registry/v3/ids/globalIds"
 
 
 class Registries:
-    """The registries of a project."""
+    """The registries of a project. Call it with a name, and it returns the reader of that registry's schemas."""
 
     def __init__(self, settings: Mapping[str, RegistrySettings]) -> None:
         self._settings = settings
@@ -379,7 +375,7 @@ class Registries:
         """The reader of a registry's schemas by id.
 
         Raises:
-            Terminal: The settings don't know it, or the client's libraries are not installed.
+            Terminal: The settings have no such registry, or the client's libraries are not installed.
         """
         if name not in self._settings:
             known_names = ", ".join(sorted(self._settings)) or "none"
@@ -398,7 +394,7 @@ class Registries:
 
 
 def _glue_reader(name: str, registry: RegistrySettings) -> Callable[[int | UUID], Schema]:
-    """The function that reads versions of schemas of AWS Glue."""
+    """Returns the function that reads schema versions of AWS Glue."""
     require("glue", f"registry {name}")
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
@@ -442,13 +438,13 @@ def _schema(client: SchemaRegistryClient, name: str, number: int | UUID, *, is_g
     """A schema with all schemas that it refers to.
 
     Raises:
-        UnjudgedError: The registry does not have it, or does not show it.
-        Retryable: It does not answer.
+        UnjudgedError: The registry does not have the schema, or denies access to it.
+        Retryable: The registry does not answer.
     """
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     try:
-        if is_global:  # Apicurio's own API, which puts in what a schema refers to
+        if is_global:  # Apicurio's own API, which can insert the schemas that a schema refers to
             query = {"references": "DEREFERENCE"}
             return json.dumps(client._rest_client.get(f"{_VERSION}/{number}", query)), {}  # noqa: SLF001
         schema = client.get_schema(int(number))
@@ -460,7 +456,7 @@ def _schema(client: SchemaRegistryClient, name: str, number: int | UUID, *, is_g
         raise REGISTRY_FAILED.retryable(
             f"registry {name} does not give schema {number}: HTTP {error.http_status_code}", next_step="try again later"
         ) from None
-    except ValueError:  # a version of another kind than the formats have, such as XML
+    except ValueError:  # a schema of another format, such as XML
         raise UnjudgedError(f"registry {name} has no schema {number} that can be read here") from None
     except OSError as error:
         raise REGISTRY_FAILED.retryable(
@@ -473,14 +469,10 @@ def _schema(client: SchemaRegistryClient, name: str, number: int | UUID, *, is_g
 def _add_references(
     client: SchemaRegistryClient, references: list[SchemaReference] | tuple[()], schemas: dict[str, str]
 ) -> None:
-    """Add referenced schemas, each after the schemas that it refers to itself."""
+    """Add the referenced schemas, each one after the schemas that it refers to itself."""
     for reference in references:
-        if (
-            reference.name is not None
-            and reference.name not in schemas
-            and reference.subject is not None
-            and reference.version is not None
-        ):
-            schema = client.get_version(reference.subject, reference.version).schema
+        name, subject, version = reference.name, reference.subject, reference.version
+        if name is not None and name not in schemas and subject is not None and version is not None:
+            schema = client.get_version(subject, version).schema
             _add_references(client, schema.references or (), schemas)
-            schemas[reference.name] = schema.schema_str or ""
+            schemas[name] = schema.schema_str or ""

@@ -1,8 +1,8 @@
-"""Checks the ledger: whether its rows are consistent, and whether the tables have the rows that it counts per batch."""
+"""Checks whether the ledger is consistent, and whether the tables have as many rows per batch as it counts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from frazil.verify.facts.coverage import Key, final_removals, rolled_back_batches
@@ -23,9 +23,12 @@ from frazil.verify.reading import Bounds
 def ledger_differences(
     batches: Sequence[Batch], exploded: Collection[int] = (), *, is_merged: bool = False
 ) -> Iterator[Difference]:
-    """Contradictions within the ledger. Batches in `exploded` may have several rows per record.
+    """Contradictions within the ledger.
 
-    In tables with merged rows no batch removes rows.
+    Args:
+        batches: All batches of the ledger.
+        exploded: Numbers of batches that may have several rows per record.
+        is_merged: Whether rows are merged into the destination: then a replay removes none.
     """
     yield from _number_differences(batches)
     for batch in batches:
@@ -42,9 +45,9 @@ def _number_differences(batches: Sequence[Batch]) -> Iterator[Difference]:
             batches[0].n, "the ledger to begin with the batch of kind start", f"kind {batches[0].kind}"
         )
     for before, batch in pairwise(batches):
-        # A rewind takes a number above every table's: one may have held a batch that the ledger never saw.
-        is_hole = not lost.issuperset(range(before.n + 1, batch.n))
-        if is_hole and batch.kind not in ("rewind", "reset"):
+        # A rewind takes a number above those in all tables: one of them may have had a batch that the ledger never got.
+        has_gap = not lost.issuperset(range(before.n + 1, batch.n))
+        if has_gap and batch.kind not in ("rewind", "reset"):
             yield ledger_difference(
                 batch.n, f"batch {before.n + 1} after batch {before.n}", "no row of it in the ledger"
             )
@@ -55,8 +58,8 @@ def _row_differences(batch: Batch) -> Iterator[Difference]:
         yield ledger_difference(batch.n, "one batch of this number", f"several: {', '.join(batch.ids)}")
     if len(set(batch.tables)) < len(batch.tables):
         yield ledger_difference(batch.n, "one ledger row per table", f"rows for {', '.join(batch.tables)}")
-    is_due_per_role = {"destination": True, "dead_letters": batch.dead > 0} if batch.kind in READ_KINDS else {}
-    for role in (role for role, is_due in is_due_per_role.items() if is_due and role not in batch.rows):
+    roles = ("destination", *(("dead_letters",) if batch.dead else ())) if batch.kind in READ_KINDS else ()
+    for role in (role for role in roles if role not in batch.rows):
         yield ledger_difference(batch.n, f"a ledger row for the {role} table", "none")
     if batch.position.n != batch.n:
         yield ledger_difference(batch.n, f"a position of batch {batch.n}", f"one of batch {batch.position.n}")
@@ -76,7 +79,7 @@ def _count_differences(batch: Batch, *, explodes: bool) -> Iterator[Difference]:
 
 
 def _replay_differences(batch: Batch, *, is_merged: bool) -> Iterator[Difference]:
-    """A replay must remove from each table exactly what it reads again: more loses rows, less duplicates them."""
+    """A replay must remove from each table exactly the ranges that it reads again, so that no row is lost or doubled."""
     read = sorted((r.topic, r.partition, r.start, r.end) for r in batch.ranges)
     for role in sorted(batch.rows) if batch.kind == "replay" else ():
         expected = [] if is_merged and role == "destination" else read
@@ -88,7 +91,7 @@ def _replay_differences(batch: Batch, *, is_merged: bool) -> Iterator[Difference
 
 
 def _position_differences(batches: Sequence[Batch]) -> Iterator[Difference]:
-    """Every ingest must begin at the position before it, and its own position must be where it stopped reading."""
+    """Every ingest must begin at the position before it, and its own position must be the offset after its last one."""
     for before, batch in pairwise(batches):
         if batch.kind in ("reset", "rewind") or batch.n != before.n + 1:
             continue
@@ -97,15 +100,14 @@ def _position_differences(batches: Sequence[Batch]) -> Iterator[Difference]:
             if (r.topic, r.partition) not in offsets_before | offsets_after:
                 expected = f"batch {batch.n} to read and to skip partitions of its position"
                 yield Difference("ledger", expected, f"{r.start} to {r.end}", r.topic, r.partition, batch=batch.n)
-        moved = (
-            _ranges_per_partition([*batch.ranges, *_skipped_ranges(batch, offsets_after)])
-            if batch.kind == "ingest"
-            else {}
-        )
+        moved: dict[Key, list[Range]] = {}
+        # A topic that vanished unread keeps its offset, since it may come back: the position did not move over these ranges.
+        skipped = [r for r in batch.skipped if r.start < offsets_after.get((r.topic, r.partition), r.end)]
+        for r in sorted((*batch.ranges, *skipped), key=lambda r: r.start) if batch.kind == "ingest" else ():
+            moved.setdefault((r.topic, r.partition), []).append(r)
         for key in sorted(offsets_before.keys() | offsets_after.keys()):
-            yield from _partition_differences(
-                batch.n, key, offsets_before.get(key), offsets_after.get(key), moved.get(key, [])
-            )
+            offsets = offsets_before.get(key), offsets_after.get(key)
+            yield from _partition_differences(batch.n, key, *offsets, moved.get(key, []))
 
 
 def _partition_differences(
@@ -114,39 +116,20 @@ def _partition_differences(
     next_offset = offset_before
     for r in read:
         if next_offset is not None and r.start != next_offset:
-            yield Difference(
-                "ledger",
-                f"batch {n} to read on from offset {next_offset}",
-                f"it began at {r.start}",
-                *key,
-                next_offset,
-                n,
-            )
+            expected = f"batch {n} to read on from offset {next_offset}"
+            yield Difference("ledger", expected, f"it began at {r.start}", *key, next_offset, n)
         next_offset = r.end
-    # A partition that appeared has no offset before; where nothing of it was read, any may be its beginning.
+    # A new partition has no offset before; if nothing of it was read, its first offset is not known.
     if next_offset is not None and offset_after != next_offset:
-        yield Difference(
-            "ledger", f"the position {next_offset} after batch {n}", f"{offset_after}", *key, offset_after, n
-        )
-
-
-def _skipped_ranges(batch: Batch, offsets_after: Mapping[Key, int]) -> list[Range]:
-    """Skipped ranges that the position moved over. A topic that vanished unread keeps its offset: it may come back."""
-    return [r for r in batch.skipped if r.start < offsets_after.get((r.topic, r.partition), r.end)]
-
-
-def _ranges_per_partition(ranges: Iterable[Range]) -> dict[Key, list[Range]]:
-    spans: dict[Key, list[Range]] = {}
-    for r in sorted(ranges, key=lambda r: r.start):
-        spans.setdefault((r.topic, r.partition), []).append(r)
-    return spans
+        expected = f"the position {next_offset} after batch {n}"
+        yield Difference("ledger", expected, f"{offset_after}", *key, offset_after, n)
 
 
 def closing_differences(
     last: Batch, table: str, summary: Position | None, mirrored: Position | None
 ) -> Iterator[Difference]:
-    """Whether the closing table contains the position that the ledger knows as the last one. `summary` is the position in the
-    snapshots of main, None once they are expired; `mirrored` is the one in the table property.
+    """Compare the position in the closing table with the last one of the ledger. `summary` is the position in the snapshots,
+    None once they are expired; `mirrored` is the one in the table property.
     """
     for name, position in (("newest snapshot that carries a position", summary), ("property", mirrored)):
         if position is None and name != "property":
@@ -171,26 +154,23 @@ def total_differences(
 
     Args:
         batches: All batches of the ledger.
-        tables: The destination and the dead letters; None for one whose rows are not told apart by batches.
+        tables: Names of the destination and of the dead letters; None for a table whose rows don't keep their batch.
         counted: (table, batch number) -> outcomes.
-        live: Topics that are still what the position knows -> first batch number of their present incarnation.
+        live: Topics that still have the id of the position -> first batch number of their present incarnation.
         requested: Offsets that are compared.
         differing: Numbers of batches with differences.
     """
     for batch in whole_batches(batches, live, requested):
         if batch.n in differing:
             continue
-        for table, expected_count in zip(
-            tables, (batch.rows.get("destination", batch.written), batch.dead), strict=True
-        ):
-            if table is not None and (actual_count := counted.get((table, batch.n), 0)) != expected_count:
-                yield Difference(
-                    "ledger", f"{expected_count} rows of batch {batch.n} in {table}", f"{actual_count}", batch=batch.n
-                )
+        counts = batch.rows.get("destination", batch.written), batch.dead
+        for table, count in zip(tables, counts, strict=True):
+            if table is not None and (actual := counted.get((table, batch.n), 0)) != count:
+                yield ledger_difference(batch.n, f"{count} rows of batch {batch.n} in {table}", f"{actual}")
 
 
 def whole_batches(batches: Sequence[Batch], live: Mapping[str, int], requested: Bounds) -> Iterator[Batch]:
-    """Batches that read records, whose outcomes are all still there, and whose offsets are all compared."""
+    """Batches that read records, whose outcomes all still exist, and whose offsets are all compared."""
     return (batch for batch in _untouched_batches(batches) if _is_inside(batch, live, requested))
 
 
@@ -202,7 +182,7 @@ def _untouched_batches(batches: Sequence[Batch]) -> Iterator[Batch]:
             continue
         is_rewound = batch.kind == "rewind" and batch.skipped
         if batch.lost or is_rewound or (batch.kind in REPAIR_KINDS and (batch.removals or batch.skipped)):
-            return  # rows or letters of earlier batches were lost
+            return  # rows or dead letters of earlier batches were lost
         if batch.kind in READ_KINDS and batch.ranges and not any(_overlaps(batch, r) for r in later):
             yield batch
         later += final_removals(batch)

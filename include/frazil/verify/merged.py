@@ -1,8 +1,8 @@
-"""Compares tables of changes: rows merged by their key with a model of them, and logs of all changes."""
+"""Compares a table whose rows are merged by key with a model of it, and a history table with the changes in its records."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -28,7 +28,7 @@ from frazil.verify.values.typed_expectation import TypedChanges
 
 @dataclass
 class MergedComparison(Comparison):
-    """One partition of a merged table: its dead letters are compared, the changes of other records go to the model."""
+    """The comparison of one partition of a merged table: compares dead letters, and adds the changes in records to the model."""
 
     model: Model = field(kw_only=True)
 
@@ -48,7 +48,7 @@ class MergedComparison(Comparison):
         elif not changes:
             self.counts["filtered"] += 1
         elif not (changes := tuple(change for change in changes if not isinstance(change, Bad))):
-            self.counts["unchecked"] += 1  # it has no dead letter, so it changed rows, and nothing here knows which
+            self.counts["unchecked"] += 1  # without a dead letter, the record changed rows that can't be derived here
             if isinstance(rules.expectation, TypedChanges):
                 rules.expectation.is_unsure = True
         else:
@@ -58,7 +58,7 @@ class MergedComparison(Comparison):
 
 
 class LetterOutcomes(Outcomes):
-    """Outcomes of a merged table: only dead letters, because a row names only the last record of its key."""
+    """The outcomes of a merged table: only its dead letters, because a row names only the last record of its key."""
 
     def rows(self, _offset_range: OffsetRange, _outcomes: OutcomesByOffset, *, with_values: bool) -> int:  # noqa: ARG002 - the signature of Outcomes.rows
         """Add no rows: the model compares them."""
@@ -74,7 +74,7 @@ def digests(row: Sequence[Any], stamp: int | None, rules: Rules) -> bytes:
     return digest((*row, stamp)) + digest((*(row[index] for index in rules.always_present), stamp))
 
 
-def _steady_hash(hashes: bytes) -> bytes:
+def _always_present_hash(hashes: bytes) -> bytes:
     return hashes[len(hashes) // 2 :]
 
 
@@ -83,12 +83,12 @@ class MergedTableCheck:
     """Compares a merged table with the changes of its records.
 
     Attributes:
-        destination: The table, as the file has it.
-        columns: Those of it that can be read.
+        destination: The table, as the pipeline file defines it.
+        columns: The columns that can be compared.
         rules: How records become changes.
-        logs: Per partition the first offset from which on Kafka has every record.
-        live: Topics that are still what the position knows -> first batch number of their present incarnation.
-        findings: Takes the differences.
+        logs: Partition -> first offset from which on Kafka has every record.
+        live: Topics that still have the id of the position -> first batch number of their present incarnation.
+        findings: Collects the differences.
     """
 
     destination: Destination
@@ -100,28 +100,29 @@ class MergedTableCheck:
     findings: Findings
 
     def _rows(self, column_names: Sequence[str]) -> Iterator[tuple[RecordPlace, int | None, bool, tuple[Any, ...]]]:
-        """Per row of the present topics: its record, the record's time, whether the row is marked as deleted, and its columns."""
+        """Each row of the live topics: its record, the record's timestamp, whether the row is marked as deleted, and its cells."""
         names, mark = self.table.columns, self.destination.deleted_column
-        own = [names.topic, names.partition, names.offset, names.batch]
-        read = [*column_names, *own, names.timestamp, *([] if mark is None else [mark])]
+        place_columns = [names.topic, names.partition, names.offset, names.batch]
+        read = [*column_names, *place_columns, names.timestamp, *([] if mark is None else [mark])]
         for batch in scan(self.table, None, list(dict.fromkeys(read))):
             cells = [column_values(batch.column(name), self.columns[name].parsed) for name in column_names]
             stamps = column_values(batch.column(names.timestamp), LONG)
             marks = [False] * batch.num_rows if mark is None else batch.column(mark).to_pylist()
-            places = [batch.column(name).to_pylist() for name in own]
-            for index, (topic, partition, offset, n) in enumerate(zip(*places, strict=True)):
+            places = zip(*(batch.column(name).to_pylist() for name in place_columns), strict=True)
+            for index, (topic, partition, offset, n) in enumerate(places):
                 if topic in self.live and offset is not None and (n is None or n >= self.live[topic]):
                     row = tuple(column_cells[index] for column_cells in cells)
                     yield RecordPlace(topic, partition, offset, n), stamps[index], bool(marks[index]), row
 
+    @staticmethod
     def _with_counts(
-        self, results: Sequence[PartitionResult], kinds: Iterable[tuple[str, RecordPlace]]
+        results: Sequence[PartitionResult], kinds: Iterable[tuple[str, RecordPlace]]
     ) -> list[PartitionResult]:
-        """The results of partitions with the counts of differences of their records added."""
-        counts: dict[Key, Counter[str]] = {}
+        """The results of partitions, with one added to the count of each kind for each record that has it."""
+        counts: defaultdict[Key, Counter[str]] = defaultdict(Counter)
         for kind, place in kinds:
-            counts.setdefault((place.topic, place.partition), Counter())[kind] += 1
-        return [add_counts(result, counts.pop((result.topic, result.partition), Counter())) for result in results]
+            counts[place.topic, place.partition][kind] += 1
+        return [add_counts(result, counts[result.topic, result.partition]) for result in results]
 
     def _is_old(self, place: RecordPlace) -> bool:
         return place.offset < self.logs.get((place.topic, place.partition), 0)
@@ -143,19 +144,15 @@ class MergedCheck(MergedTableCheck):
         return self._with_counts(results, chain(self._add_rows(model), self._compare_rows(model)))
 
     def _add_rows(self, model: Model) -> Iterator[tuple[str, RecordPlace]]:
-        """Hand the rows of the present topics to the model."""
+        """Add the rows of the live topics to the model."""
         destination, names = self.destination, self.rules.columns
-        keys, is_grown = len(destination.identifier), has_undeclared_columns(destination)
-        column_names = [
-            *names,
-            *destination.identifier,
-            *([] if destination.order_by is None else [destination.order_by]),
-        ]
-        for place, stamp, is_deleted, row in self._rows(column_names):
+        keys, is_evolving = len(destination.identifier), has_undeclared_columns(destination)
+        order = [] if destination.order_by is None else [destination.order_by]
+        for place, stamp, is_deleted, row in self._rows([*names, *destination.identifier, *order]):
             values, key = row[: len(names)], row[len(names) : len(names) + keys]
-            values = tuple(map(null_empty_values, values)) if is_grown else values
-            order = None if destination.order_by is None else row[-1]
-            model.add_row(key, order, stamp, TableRow(place, digests(values, stamp, self.rules), is_deleted))
+            values = tuple(map(null_empty_values, values)) if is_evolving else values
+            table_row = TableRow(place, digests(values, stamp, self.rules), is_deleted)
+            model.add_row(key, row[-1] if order else None, stamp, table_row)
             yield "rows", place
 
     def _compare_rows(self, model: Model) -> Iterator[tuple[Kind | str, RecordPlace]]:
@@ -169,32 +166,29 @@ class MergedCheck(MergedTableCheck):
             if self._is_old(place) or place.batch in self.rules.unrecorded or self.rules.is_unsure:
                 yield "unchecked", place
             else:
-                yield self._report("unexpected", place, "a key that records tell of", f"a row of key {shown}"), place
+                yield self._report("unexpected", place, "a key that a record has", f"a row of key {shown}"), place
 
     def _judge_row(self, expected: ExpectedRow) -> Kind | str | None:
         place, table_row = expected.place, expected.table_row
-        if self._is_excused(expected):
+        if self._is_uncertain(expected):
             return "unchecked"
         if not expected.is_there or table_row is None or table_row.is_deleted:
             return self._judge_presence(expected)
         if table_row.place[:3] != place[:3] or not self._is_read(table_row.place):
-            return self._report(
-                "changed",
-                place,
-                f"the row of key {expected.shown} as this record left it",
-                _describe_last_change(table_row),
-            )
+            actual = f"one whose last change is {_describe_place(table_row.place)}, of batch {table_row.place.batch}"
+            return self._report("changed", place, f"the row of key {expected.shown} as this record left it", actual)
         if place.batch in self.rules.unknown_file_batches:
             return "lenient"
         is_earlier = place.batch in self.rules.earlier
-        # Where not all values of a record are read there is no digest.
+        # If some values of a record can't be derived, there is no digest.
         differs = bool(expected.digest) and table_row.digest != expected.digest
-        if differs and not (is_earlier and _steady_hash(table_row.digest) == _steady_hash(expected.digest)):
+        is_excused = is_earlier and _always_present_hash(table_row.digest) == _always_present_hash(expected.digest)
+        if differs and not is_excused:
             return self._report("changed", place, f"values of key {expected.shown} as the record says", "others")
         return "lenient" if is_earlier else None
 
     def _is_read(self, place: RecordPlace) -> bool:
-        """Whether the batch that a row names read its record, as far as the ledger knows that batch."""
+        """Whether the batch that a row names read its record; true for batches that the ledger does not have."""
         batch = None if place.batch is None else self.batches.get(place.batch)
         if batch is None or batch.kind in REPAIR_KINDS:
             return True
@@ -217,7 +211,7 @@ class MergedCheck(MergedTableCheck):
             "missing", expected.place, f"the row of key {expected.shown} as this record left it", actual
         )
 
-    def _is_excused(self, expected: ExpectedRow) -> bool:
+    def _is_uncertain(self, expected: ExpectedRow) -> bool:
         """Whether the model can't know the row: it was given up, depends on how records were split into batches, was deleted
         without a trace, or was changed later by a record of another partition that Kafka deleted.
         """
@@ -235,19 +229,15 @@ def _describe_place(place: RecordPlace) -> str:
     return f"topic {place.topic}, partition {place.partition}, offset {place.offset}"
 
 
-def _describe_last_change(table_row: TableRow) -> str:
-    return f"one whose last change is {_describe_place(table_row.place)}, of batch {table_row.place.batch}"
-
-
 @dataclass
 class HistoryComparison(Comparison):
-    """One partition of a log of changes."""
+    """The comparison of one partition of a history table."""
 
     def _compare_record(self, message: Message, offset: int, outcomes: Sequence[Outcome], passes: Passes) -> None:
         value, topic = message.value(), self.subject.topic
         for n in passes:
             batch_outcomes, rules = [outcome for outcome in outcomes if outcome.batch == n], self.rules.for_batch(n)
-            if rules.unread is not None or not value or rules.filters_record(value, topic, message):
+            if rules.not_compared_because is not None or not value or rules.filters_record(value, topic, message):
                 super()._compare_record(message, offset, batch_outcomes, (n,))
                 continue
             changes = rules.row(value, topic, message)
@@ -270,7 +260,7 @@ class HistoryComparison(Comparison):
     def _compare_changes(
         self, offset: int, n: int, expected: Counter[Digest], batch_outcomes: Sequence[Outcome]
     ) -> None:
-        """Compare the rows that a batch wrote of a record with the changes in the record."""
+        """Compare the rows that a batch wrote for a record with the changes in the record."""
         present = Counter(outcome.digest for outcome in batch_outcomes if isinstance(outcome.digest, bytes))
         missing, surplus = (expected - present).total(), (present - expected).total()
         rows = f"{expected.total()} rows of changes"

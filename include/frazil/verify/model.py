@@ -1,4 +1,4 @@
-"""A model of a merged table: the last change of each key, in an SQLite database that spills to disk."""
+"""A model of a merged table: the last change of each key, in a SQLite database that spills to disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from frazil.verify.values.cdc_expectation import RowChange
 
 _KEY_BYTES = 16
 _FLUSH_SIZE = 10_000
-"""Changes and rows that are written to the database at once."""
+"""Number of changes and rows that are inserted at once."""
 
 _CREATE_TABLES = """
 CREATE TABLE change (
@@ -24,11 +24,14 @@ CREATE TABLE change (
 CREATE TABLE found (
     key BLOB, topic TEXT, part INT, shown TEXT, ord, off INT, digest BLOB, batch INT, deleted INT, stamp INT
 );
-CREATE TABLE ended (
+CREATE TABLE truncated (
     topic TEXT, part INT, ord, off INT, batch INT, stamp INT, newest_stamp INT, PRIMARY KEY (topic, part)
 ) WITHOUT ROWID;
 """
-"""Times are those of Kafka's records, where they order changes: between two partitions, without `order_by`."""
+"""`change`: the last change of each key in each partition. `found`: the rows of the table. `truncated`: the last truncate of each
+partition. `ord` is the value of `order_by`; without that column `stamp`, Kafka's timestamp, orders changes of two partitions.
+`place` is the number of a change within its record, `shown` the text of a key.
+"""
 
 _UPSERT_CHANGE = """
 INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
@@ -39,29 +42,31 @@ WHERE (excluded.ord, excluded.off, excluded.place) >= (ord, off, place)
 """
 
 _UPSERT_TRUNCATE = """
-INSERT INTO ended VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+INSERT INTO truncated VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     ord = excluded.ord, off = excluded.off, batch = excluded.batch, stamp = excluded.stamp,
     newest_stamp = max(newest_stamp, excluded.stamp)
 WHERE (excluded.ord, excluded.off) >= (ord, off)
 """
 
 _GOES_BACK = """newest_stamp > stamp OR EXISTS (
-    SELECT 1 FROM ended e WHERE e.topic = change.topic AND (e.newest_stamp > e.stamp OR e.part = change.part
+    SELECT 1 FROM truncated e WHERE e.topic = change.topic AND (e.newest_stamp > e.stamp OR e.part = change.part
         AND iif(e.off > change.off, e.stamp < change.newest_stamp, change.stamp < e.newest_stamp))
 )"""
-"""Whether a key's partition, or a truncate's, has a later record with an earlier time: then the cut of batches matters."""
+"""Whether timestamps of a key, or of a truncate, decrease within a partition: then the outcome depends on how records were split
+into batches.
+"""
 
 _IS_BEFORE = """iif(
     e.part = last.part AND e.ord = last.ord, last.off < e.off, (last.ord, last.stamp, last.part) < (e.ord, e.stamp, e.part)
 )"""
 
 _CREATE_EXPECTED = f"""
-CREATE TABLE wanted AS
+CREATE TABLE expected AS
 SELECT *,
-    EXISTS (SELECT 1 FROM ended e WHERE e.topic = last.topic AND {_IS_BEFORE}) AS is_ended,
-    goes_back AND (places > 1 OR EXISTS (SELECT 1 FROM ended e WHERE e.topic = last.topic AND e.part <> last.part))
+    EXISTS (SELECT 1 FROM truncated e WHERE e.topic = last.topic AND {_IS_BEFORE}) AS is_truncated,
+    goes_back AND (places > 1 OR EXISTS (SELECT 1 FROM truncated e WHERE e.topic = last.topic AND e.part <> last.part))
     OR EXISTS (
-        SELECT 1 FROM ended e WHERE e.topic = last.topic AND e.part <> last.part AND e.batch < last.batch AND {_IS_BEFORE}
+        SELECT 1 FROM truncated e WHERE e.topic = last.topic AND e.part <> last.part AND e.batch < last.batch AND {_IS_BEFORE}
     ) AS depends
 FROM (
     SELECT *, count(*) OVER (PARTITION BY key) AS places, max({_GOES_BACK}) OVER (PARTITION BY key) AS goes_back,
@@ -70,20 +75,20 @@ FROM (
         ) AS newest
     FROM change
 ) AS last WHERE newest = 1;
-CREATE INDEX wanted_key ON wanted (key);
+CREATE INDEX expected_key ON expected (key);
 CREATE INDEX found_key ON found (key);
 """  # noqa: S608 - of constants
 
 _SELECT_EXPECTED_AND_FOUND = """
-SELECT w.shown, w.topic, w.part, w.off, w.batch, w.is_ended, w.op, w.digest, w.depends,
+SELECT w.shown, w.topic, w.part, w.off, w.batch, w.is_truncated, w.op, w.digest, w.depends,
     (f.ord, f.stamp, f.topic, f.part) < (w.ord, w.stamp, w.topic, w.part)
         AND (f.ord, f.topic, f.part) <> (w.ord, w.topic, w.part),
     f.topic, f.part, f.off, f.batch, f.digest, f.deleted
-FROM wanted w LEFT JOIN found f ON f.key = w.key
+FROM expected w LEFT JOIN found f ON f.key = w.key
 """
 
 _SELECT_ROWS_WITHOUT_CHANGE = (
-    "SELECT shown, topic, part, off, batch FROM found f WHERE NOT EXISTS (SELECT 1 FROM wanted w WHERE w.key = f.key)"
+    "SELECT shown, topic, part, off, batch FROM found f WHERE NOT EXISTS (SELECT 1 FROM expected w WHERE w.key = f.key)"
 )
 
 _INSERT_ROW = "INSERT INTO found VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -101,7 +106,7 @@ class RecordPlace(NamedTuple):
 
 
 class SpilledRows:
-    """Rows collected for a join, with the table's rows in `found`, in an SQLite database that spills to disk."""
+    """Collects rows for a join in a SQLite database that spills to disk; the table's own rows are in its table `found`."""
 
     def __init__(self, tables: str) -> None:
         self._database = sqlite3.connect("")
@@ -109,7 +114,7 @@ class SpilledRows:
         self._waiting: dict[str, list[Sequence[Any]]] = {}
 
     def close(self) -> None:
-        """Let go of the database, and of its file."""
+        """Close the database, which deletes its file."""
         self._database.close()
 
     def _add(self, statement: str, values: Sequence[Any]) -> None:
@@ -124,7 +129,7 @@ class SpilledRows:
         self._waiting.clear()
 
     def duplicate_keys(self) -> Iterator[tuple[str, RecordPlace, int]]:
-        """Keys with more than one row, the record of one of them, and how many; to be called after rows and records were joined."""
+        """Each key with several rows, the record of one of these, and their number. Call it after rows and records were joined."""
         for shown, *place, count in self._database.execute(_SELECT_DUPLICATE_KEYS):
             yield shown, RecordPlace(*place), count
 
@@ -146,17 +151,17 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRow:
-    """What the table must have for a key after its last change, and the row that it has.
+    """The row that the table must have for a key after its last change, and the row that it has.
 
     Attributes:
-        shown: The key.
-        place: The record of its last change.
-        is_there: Whether there must be a row.
-        digest: Of its values.
-        depends_on_batches: Whether the row depends on how records were split into batches: their times go back, or a truncate
-            was read earlier.
-        table_row: The row that the table has; None if there is none.
-        is_late: Whether that row is of an older change in another partition, which may have been read after the last change.
+        shown: The key, as text.
+        place: The record of the last change.
+        is_there: Whether the table must have a row.
+        digest: Hash of the row's values.
+        depends_on_batches: Whether the row depends on how records were split into batches, because timestamps decrease, or a
+            truncate in another partition was read earlier.
+        table_row: The row that the table has; None if it has none.
+        is_late: Whether that row is from an older change in another partition, which may have been read after the last change.
     """
 
     shown: str
@@ -169,7 +174,7 @@ class ExpectedRow:
 
 
 class Model(SpilledRows):
-    """Collects changes of records and rows of the table, and yields for each key the expected and the present row."""
+    """Collects the changes in records and the rows of the table, and yields for each key the expected and the actual row."""
 
     def __init__(self) -> None:
         super().__init__(_CREATE_TABLES)
@@ -192,31 +197,31 @@ class Model(SpilledRows):
         self._add(_INSERT_ROW, (key_hash(key), topic, partition, shorten(repr(key)), *rest))
 
     def expected_rows(self) -> Iterator[ExpectedRow]:
-        """Each key that a record changed; a key with several rows comes several times. To be called once, after all additions."""
+        """Each key that a record changed, once per row that the table has for it. Call it once, after all additions."""
         self._flush()
         self._database.executescript(_CREATE_EXPECTED)
         for row in self._database.execute(_SELECT_EXPECTED_AND_FOUND):
-            shown, *place, is_ended, op, digest, depends, is_late = row[:10]
+            shown, *place, is_truncated, op, digest, depends, is_late = row[:10]
             *row_place, row_digest, is_deleted = row[10:]
             table_row = (
                 TableRow(RecordPlace(*row_place), row_digest, bool(is_deleted)) if row_place[0] is not None else None
             )
-            is_there = op == "upsert" and not is_ended
+            is_there = op == "upsert" and not is_truncated
             yield ExpectedRow(shown, RecordPlace(*place), is_there, digest, bool(depends), table_row, bool(is_late))
 
     def rows_without_change(self) -> Iterator[tuple[str, RecordPlace]]:
-        """Rows whose key no record changed; to be called after `expected_rows`."""
+        """Rows whose key no record changed. Call it after `expected_rows`."""
         for shown, *place in self._database.execute(_SELECT_ROWS_WITHOUT_CHANGE):
             yield shown, RecordPlace(*place)
 
 
 def key_hash(key: tuple[Any, ...]) -> bytes:
-    """Hash of a key, large enough that a billion keys don't collide."""
+    """Hash of a key, long enough that a billion keys don't collide."""
     return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
 def _ordering_time(order: Any, stamp: int | None) -> int:
-    """The time that orders changes of different partitions; always 0 where the table has an `order_by` column."""
+    """The timestamp that orders changes of different partitions; 0 if the table has an `order_by` column."""
     if order is not None:
         return 0
     return -(2**63) if stamp is None else stamp

@@ -1,4 +1,4 @@
-"""Reads the outcomes of a range of offsets, as hashes, and counts all rows and dead letters of the tables."""
+"""Reads the outcomes of a range of offsets as hashes, and counts all rows and dead letters of the tables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from frazil.verify.values.canonical import LONG, Digest, column_values, digest, 
 
 _KEY_AND_VALUE = ("key", "value")
 _PAYLOAD = "frazil.payload"
-"""Header of a dead letter that does not keep its record; docs/dead-letters.md has its form."""
+"""Header of a dead letter that does not keep its record, as docs/dead-letters.md describes."""
 
 _BYTES = "frazil.bytes"
-"""Second header of such a dead letter, where its record was too large: the size."""
+"""Second header of such a dead letter: the size of its record, if that was too large."""
 
 _WITHOUT_RECORD = ((_PAYLOAD, b"redacted"), (_PAYLOAD, b"none"))
 
@@ -33,8 +33,8 @@ class Outcome(NamedTuple):
     Attributes:
         batch: Number of the batch that wrote it.
         code: Reason of a dead letter, None for a row.
-        digest: Hash of all values; for a row of a batch under another pipeline file, the hash of each.
-        payload: What a dead letter keeps of its record: `full`, `redacted` (sizes and hashes), `bytes` (the size of all) or
+        digest: Hash of all values; of each value, if rows of the batch are compared value by value.
+        payload: What a dead letter keeps of its record: `full`, `redacted` (sizes and hashes), `bytes` (the total size) or
             `none`.
     """
 
@@ -50,7 +50,7 @@ OutcomesByOffset = dict[int, list[Outcome]]
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets `start` <= o < `end` of one partition, of rows landed by batch `since` or later; no end: no bound."""
+    """Offsets `start` <= o < `end` of one partition, in rows of batch `since` or later; an end of None means no upper bound."""
 
     topic: str
     partition: int
@@ -71,19 +71,24 @@ class RowReading:
     Attributes:
         types: Columns that are compared, in order.
         lenient: Numbers of batches whose rows are compared value by value.
-        is_grown: Whether records may add columns: then an empty list, map or struct counts as null.
+        is_evolving: Whether records may add columns: then an empty list, map or struct counts as null, see `Expectation`.
         is_by_cell: Whether rows of every batch are compared value by value.
     """
 
     types: Mapping[str, ColumnType]
     lenient: Collection[int | None] = ()
-    is_grown: bool = False
+    is_evolving: bool = False
     is_by_cell: bool = False
 
 
 class Outcomes:
-    """Reads outcomes from the destination and the dead letters. `reading` says by the number of a batch how its rows are read,
-    and `columns` are all that any of these compares.
+    """Reads outcomes from the destination and the dead letters.
+
+    Args:
+        destination: The table of rows.
+        letters: The table of dead letters.
+        reading: Batch number -> how its rows are read.
+        columns: All columns that any batch compares.
     """
 
     def __init__(
@@ -170,14 +175,14 @@ class Outcomes:
     def _values(self, batch: pa.RecordBatch, reading: RowReading) -> list[tuple[Any, ...]]:
         """Per row the columns of a reading, then the timestamp, in canonical form."""
         columns = [column_values(batch.column(name), column_type) for name, column_type in reading.types.items()]
-        if reading.is_grown:
+        if reading.is_evolving:
             columns = [[null_empty_values(value) for value in values] for values in columns]
         stamps = column_values(batch.column(self._destination.columns.timestamp), LONG)
         return list(zip(*columns, stamps, strict=True))
 
 
 def payload_of(letter: Sequence[Any]) -> str:
-    """The form in which a dead letter (key, value, headers, ...) stores its record. If not whole, its first header says so."""
+    """The payload mode of a dead letter (key, value, headers, ...): the first header names it, if it is not `full`."""
     key, value, headers = letter[:3]
     if key is None and value is None and headers and headers[0] in _WITHOUT_RECORD:
         return "bytes" if headers[1:] and headers[1][0] == _BYTES else str(headers[0][1].decode())
@@ -185,9 +190,9 @@ def payload_of(letter: Sequence[Any]) -> str:
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None) -> int:
-    """Bytes of key, value, and names and values of headers."""
-    own = sum(len(name.encode()) + len(text or b"") for name, text in headers or ())
-    return len(key or b"") + len(value or b"") + own
+    """Number of bytes of key, value, and names and values of headers."""
+    header_bytes = sum(len(name.encode()) + len(content or b"") for name, content in headers or ())
+    return len(key or b"") + len(value or b"") + header_bytes
 
 
 def stored_record(record: tuple[Any, ...], payload: str) -> tuple[Any, ...]:
@@ -199,10 +204,8 @@ def stored_record(record: tuple[Any, ...], payload: str) -> tuple[Any, ...]:
     if payload == "bytes":
         markers.append((_BYTES, b"%d" % record_bytes(key, value, headers)))
     if payload == "redacted":
-        text = (
-            None if headers is None else b"".join(part for header in headers for part in map(_length_prefixed, header))
-        )
-        parts = (("frazil.key", key), ("frazil.value", value), ("frazil.headers", text))
+        written = None if headers is None else b"".join(_length_prefixed(part) for header in headers for part in header)
+        parts = (("frazil.key", key), ("frazil.value", value), ("frazil.headers", written))
         markers += [
             (name, b"%d %s" % (len(part), blake2b(part, digest_size=16).hexdigest().encode()))
             for name, part in parts
@@ -218,21 +221,20 @@ def _length_prefixed(part: str | bytes | None) -> bytes:
     return b"%d %s" % (len(text), text)
 
 
-def header_pairs(headers: Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...] | None:
-    """Headers of a record, from Kafka or from a table; None where there are none."""
-    if not headers:
-        return None
-    return tuple((h["key"], h["value"]) if isinstance(h, dict) else (h[0], h[1]) for h in headers)
+def header_pairs(headers: Mapping[str, Any] | Sequence[Any] | None) -> tuple[tuple[str, bytes | None], ...] | None:
+    """Headers of a record, from Kafka or from a table; None if there are none."""
+    listed = headers.items() if isinstance(headers, Mapping) else headers or ()
+    return tuple((h["key"], h["value"]) if isinstance(h, dict) else (h[0], h[1]) for h in listed) or None
 
 
 @dataclass
 class RowCounts:
-    """Counts of one table or several.
+    """Counts of the outcomes in one table or several.
 
     Attributes:
         counts: (topic, partition) -> outcomes of the present incarnation.
-        older_incarnation: Outcomes of topics that are gone, or were recreated since.
-        foreign: Rows without any Kafka column, or of topics of another pipeline: not ours.
+        older_incarnation: Outcomes of topics that were deleted, or recreated, since they were read.
+        foreign: Rows that somebody else wrote: without any Kafka column, or from topics of another pipeline.
         without_place: Table -> outcomes with some Kafka columns, but not all of topic, partition and offset.
         unknown_topics: (table, topic) -> outcomes of a topic that no position ever named.
         by_batch: (table, batch number) -> outcomes of the present incarnation.
@@ -246,7 +248,7 @@ class RowCounts:
     by_batch: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def differences(self) -> Iterator[Difference]:
-        """Report outcomes that name no record, or a topic that the pipeline never read."""
+        """Outcomes that name no record, or a topic that the pipeline never read."""
         for table, count in sorted((+self.without_place).items()):
             yield Difference("unexpected", f"topic, partition and offset in every row of {table}", f"{count} without")
         for (table, topic), count in sorted(self.unknown_topics.items()):
@@ -260,9 +262,9 @@ class Topics:
     """The topics that rows of the tables may name.
 
     Attributes:
-        live: Topics that are still what the position knows -> first batch number of their present incarnation.
+        live: Topics that still have the id of the position -> first batch number of their present incarnation.
         read: All topics that any position of the pipeline names.
-        foreign_topics: Topics of other pipelines that land into the same table.
+        foreign_topics: Topics of other pipelines that write into the same table.
         unrecorded: Numbers of batches whose ledger rows were given up: they may have read any topic.
     """
 
@@ -277,7 +279,7 @@ def count_outcomes(row_counts: RowCounts, scanned: ScannedTable, topics: Topics)
     names = scanned.columns
     columns = [names.topic, names.partition, names.offset, names.batch]
     for batch in scan(scanned, None, columns):
-        # Counting non-null offsets apart from rows finds those that name a partition and no offset.
+        # Both rows and non-null offsets are counted, to find rows that name a partition and no offset.
         table = pa.Table.from_batches([batch]).select(columns).rename_columns(["topic", "partition", "offset", "batch"])
         counted = table.group_by(["topic", "partition", "batch"]).aggregate([([], "count_all"), ("offset", "count")])
         for group in counted.to_pylist():

@@ -1,4 +1,4 @@
-"""The offsets to compare (`--from`, `--to`), and one reading of each partition for all destinations."""
+"""Finds the offsets to compare (`--from`, `--to`), and reads each partition once for all destinations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from frazil.verify.kafka import PartitionReader, Source
 from frazil.verify.values.json_document import EPOCH
 
 Bounds = Mapping[Key, tuple[int, int | None]]
-"""Partition -> first offset, and one past the last; None means no upper bound."""
+"""Partition -> first offset, and the one after the last; None means no upper bound."""
 
 Logs = Mapping[Key, tuple[int, int]]
 """Partition -> first offset that Kafka holds, and the last stable one (exclusive)."""
 
-_NO_OFFSETS = (0, 0)
+NO_OFFSETS = (0, 0)
+"""Bounds of a partition that is not compared."""
 
 
 def bounds(logs: Logs, start_text: str | None, end_text: str | None, source: Source) -> Bounds:
@@ -35,18 +36,18 @@ def bounds(logs: Logs, start_text: str | None, end_text: str | None, source: Sou
             offsets, topic -> partition -> offset. Partitions that a file does not name are left out. None: at the
             beginning.
         end_text: Where to end, in the same way. None: at the position.
-        source: Knows which offset belongs to an instant.
+        source: The cluster, which is asked for the offsets of an instant.
 
     Raises:
-        Terminal: A text is neither, a file can't be read or names other partitions, or the end lies before the beginning.
+        Terminal: A text has none of these forms, a file can't be read or names other partitions, or the end is before the
+            beginning.
         Retryable: Kafka does not answer.
     """
     starts = None if start_text is None else _offsets(start_text, logs, source)
     ends = None if end_text is None else _offsets(end_text, logs, source)
     requested = {key: _requested_range(key, logs[key], starts, ends) for key in logs}
-    crossed = [
-        f"{topic}/{n}: {start} to {end}" for (topic, n), (start, end) in requested.items() if _is_crossed(start, end)
-    ]
+    ranges = ((topic, n, start, end) for (topic, n), (start, end) in requested.items())
+    crossed = [f"{topic}/{n}: {start} to {end}" for topic, n, start, end in ranges if end is not None and start > end]
     if crossed:
         raise BAD_ARGUMENT.terminal(f"--to is before --from: {', '.join(sorted(crossed))}", next_step="swap them")
     if starts is not None and ends is not None and logs and not starts.keys() & ends.keys():
@@ -56,16 +57,12 @@ def bounds(logs: Logs, start_text: str | None, end_text: str | None, source: Sou
     return requested
 
 
-def _is_crossed(start: int, end: int | None) -> bool:
-    return end is not None and start > end
-
-
 def _requested_range(
     key: Key, log: tuple[int, int], starts: Mapping[Key, int | None] | None, ends: Mapping[Key, int | None] | None
 ) -> tuple[int, int | None]:
     if any(offsets is not None and key not in offsets for offsets in (starts, ends)):
-        return _NO_OFFSETS
-    # An instant after the last record begins behind it, and bounds nothing as an end.
+        return NO_OFFSETS
+    # An instant after the last record has no offset: as a start it is the end of the log, as an end it bounds nothing.
     start = 0 if starts is None else starts[key]
     return log[1] if start is None else start, None if ends is None else ends[key]
 
@@ -80,9 +77,9 @@ def _offsets(text: str, logs: Logs, source: Source) -> dict[Key, int | None]:
 
 
 def _milliseconds(text: str) -> int:
-    """An instant as Kafka counts: the first millisecond that is not before it."""
+    """An instant in milliseconds since 1970, rounded up, as Kafka counts."""
     try:
-        # fromisoformat takes any character for the T: milliseconds would be read as an instant long ago.
+        # fromisoformat accepts any character in place of the T: a number of milliseconds would be a date long ago.
         instant = datetime.fromisoformat("" if text.isdigit() else text)
     except ValueError as error:
         raise BAD_ARGUMENT.terminal(
@@ -103,7 +100,7 @@ def _from_file(file: Path, logs: Logs) -> dict[Key, int]:
         offsets = {
             (str(topic), int(n)): _require_offset(offset)
             for topic, partitions in body.items()
-            for n, offset in _partition_offsets(partitions)
+            for n, offset in (enumerate(partitions) if isinstance(partitions, list) else partitions.items())
         }
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise BAD_ARGUMENT.terminal(f"{file} holds no offsets: {error}", next_step=_SHAPE) from error
@@ -113,10 +110,6 @@ def _from_file(file: Path, logs: Logs) -> dict[Key, int]:
             next_step=f"known: {', '.join(f'{topic}/{n}' for topic, n in sorted(logs)) or 'no partitions'}",
         )
     return offsets
-
-
-def _partition_offsets(partitions: Any) -> Iterable[tuple[Any, Any]]:
-    return enumerate(partitions) if isinstance(partitions, list) else partitions.items()
 
 
 def _require_offset(offset: Any) -> int:
@@ -140,13 +133,13 @@ def refuse_part_of_merged(pipeline: Pipeline, start: str | None, end: str | None
 
 
 WINDOW = 250_000
-"""Offsets whose outcomes are held in memory at once, about 100 bytes each; many tables share them."""
+"""Offsets whose outcomes are in memory at once, about 100 bytes each. Several tables share this number."""
 
 MIN_WINDOW = 10_000
-"""Smallest window where many tables share the memory: each window costs one scan of every table."""
+"""Smallest window per table: each window costs one scan of every table."""
 
 RecordRouter = Callable[[Message], frozenset[str] | None]
-"""Names the tables that must look at a record, besides those that have an outcome of it; None: all tables."""
+"""Names the tables whose comparisons need a record, besides those that have an outcome of it; None: all tables."""
 
 
 def read_once(
@@ -156,10 +149,10 @@ def read_once(
     router: RecordRouter | None = None,
     window_size: int = WINDOW,
 ) -> int:
-    """Hand every record in order to the comparisons that need it, and return how many records there were.
+    """Read every record once, pass it to the comparisons of tables that need it, and return the number of records.
 
-    Other comparisons only count the record: where many tables share a topic, the work grows with records, not tables. All
-    comparisons together hold about `window_size` outcomes in memory at once.
+    Other comparisons only count the record, so that the work grows with the records, not with the tables that share a topic.
+    All comparisons together have about `window_size` outcomes in memory at once.
     """
     low, high = log
     size, count = max(min(MIN_WINDOW, window_size), window_size // max(1, len(comparisons))), 0
@@ -187,8 +180,8 @@ def _distribute(
     for message in messages:
         offset = message.offset() or 0
         count += window.has(offset)
-        # A record without readable payload is one dead letter for all tables, so every table must look at it.
-        is_for_all = router is None or any(each.unread_code(message) is not None for each in first)
+        # A record that is unreadable or too large is a dead letter for all tables.
+        is_for_all = router is None or any(each.unreadable_code(message) is not None for each in first)
         tables = None if router is None or is_for_all else router(message)
         if tables is None:
             for comparison in comparisons.values():

@@ -1,4 +1,4 @@
-"""The tables of a pipeline, including auto-created ones, opened only for this check and pinned to one snapshot each."""
+"""Opens the tables of a pipeline, including auto-created ones, for one check, each pinned to one snapshot."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from frazil.verify.facts.snapshot_facts import (
 )
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles, former_files, present_names
 from frazil.verify.values.column_readers import ColumnChanges, compared_columns, earlier_schemas, has_undeclared_columns
-from frazil.verify.values.typed_expectation import SchemasOf, no_registry
+from frazil.verify.values.typed_expectation import SchemasOf
 
 ROUNDS = 3
-"""How often the tables are loaded again until all show the same batch: a run may be finishing one."""
+"""Most repeated loads of the tables until all show the same batch: a run may be finishing one."""
 
 LETTER_COLUMNS = KafkaColumns(topic="topic", partition="partition", offset="offset", timestamp="timestamp")
 """Columns of dead letters that name their record."""
@@ -51,10 +51,18 @@ _POSITION = "kafka.offsets."
 """Prefix of the property key of a position; the name of the pipeline follows."""
 
 _MANIFEST = "frazil.manifest"
-"""Key in summaries: where the manifest of the batch lies."""
+"""Key in summaries: path of the batch's manifest."""
 
 _TOPICS, _CLOSING = "frazil.topics.", "frazil.closing."
-"""Prefixes of property keys: the topics that a pipeline reads into a follower, and the name of its closing table."""
+"""Prefixes of property keys: the topics that a pipeline writes into a follower, and the name of its closing table."""
+
+_CREATED = "frazil.made."
+"""Prefix of the property key of the names of auto-created tables."""
+
+_EDITED: Final = "it was probably edited by hand: take its text from an older metadata file of the table"
+
+TABLE_NOT_MADE = "TABLE_NOT_MADE"
+"""Code of a dead letter whose record names a table that its batch could not create; a later batch may have created it."""
 
 _LEDGER_COLUMNS = (
     *("n", "batch", "kind", "role", "table", "config", "rows", "position"),
@@ -63,10 +71,12 @@ _LEDGER_COLUMNS = (
     "snapshot_id",
 )
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class ScannedTable:
-    """A table to scan: the columns that name the record of a row, and the filter for rows that count as outcomes."""
+    """A table to scan, with the columns that name the record of a row, and the filter for rows that count as outcomes."""
 
     table: Table
     name: str
@@ -80,13 +90,15 @@ class Tables:
 
     Attributes:
         destination: The table of rows.
+        letters: The table of dead letters.
         closing: Name of the closing table: a destination, or the ledger.
-        summary: Position in the snapshots of the closing table, None once they are expired.
-        property_position: Position in its property.
-        finished_by_mark: Number of the last finished batch by the property of the ledger table; None without it.
-        foreign_topics: Topics of other pipelines that land into the destination.
-        columns: Those of the destination that are compared.
-        earlier: Number of a batch that may have landed while it had other columns -> how they changed since.
+        batches: The batches of the ledger, as the destination sees them.
+        summary: The position in the snapshots of the closing table; None once they are expired.
+        property_position: The position in the property of the closing table.
+        finished_by_mark: Number of the last finished batch by the property of the ledger; None without that property.
+        foreign_topics: Topics of other pipelines that write into the destination.
+        columns: Columns of the destination that are compared.
+        earlier: Number of a batch that may have landed while the table had other columns -> how they changed since.
         former: Former pipeline files that batches ran under.
         contradictions: Differences between the ledger and the snapshots of the destination.
         impossible_rows: Differences within the ledger: several rows of one batch and table, or role `left` for a destination.
@@ -125,17 +137,14 @@ class Tables:
         return self.batches[-1].n if self.batches else None
 
 
-NO_REFERENCES: Final = References({}, {})
-
-
 @dataclass(frozen=True)
 class LedgerRead:
     """A pipeline's entries in a ledger.
 
     Attributes:
-        rows: Each with the hash of the pipeline file that its snapshot names.
-        written: Table -> its rows as they are written.
-        former: Former pipeline files that its batches ran under.
+        rows: The entries, each with the hash of the pipeline file that its snapshot names.
+        written: Table -> its entries, unchanged.
+        former: Hash -> former pipeline that batches ran under, or the reason why it is unknown.
         impossible_rows: Differences within the ledger: several rows of one batch and table, or role `left` for a destination.
     """
 
@@ -147,16 +156,16 @@ class LedgerRead:
 
 @dataclass(frozen=True)
 class LedgerReads:
-    """Reads of the ledger by metadata location: all destinations share the same ledger.
+    """Reads of the ledger, which all destinations share.
 
     Attributes:
-        references: What references in pipeline files stand for.
-        schemas: Knows the registries that formats need.
-        by_location: The reads, the last one last.
+        references: Resolves references in former pipeline files.
+        schemas: Returns the schemas of a registry, for the formats of former pipeline files.
+        by_location: Location of the ledger's metadata -> what was read, the last one last.
     """
 
-    references: References = NO_REFERENCES
-    schemas: SchemasOf = no_registry
+    references: References
+    schemas: SchemasOf
     by_location: dict[str, LedgerRead] = field(default_factory=dict)
 
     @property
@@ -170,20 +179,20 @@ def open_tables(
     settings: Mapping[str, CatalogSettings],
     name: str,
     columns: KafkaColumns,
-    reads: LedgerReads | None = None,
+    reads: LedgerReads,
 ) -> Tables:
-    """Load the tables as one destination sees them, again if a run ended a batch in between.
+    """Load the tables as one destination sees them; again if a run finished a batch in between.
 
     Raises:
         Terminal: A table is missing, or does not have the declared columns.
         Retryable: The catalog or the storage is not available now, or runs don't stop landing batches.
     """
-    catalogs, reads = Catalogs(pipeline, settings), LedgerReads() if reads is None else reads
+    catalogs = Catalogs(pipeline, settings)
     tables = _load(catalogs, pipeline, name, columns, reads)
     for _ in range(ROUNDS):
-        # A concurrent run may land letters between our loads; they would have no batch. So check that the position stands.
-        is_whole = tables.n == tables.finished
-        if is_whole and _positions(catalogs.table(tables.closing), pipeline, tables.closing) == tables.positions:
+        # A concurrent run may land dead letters between these loads, of a batch that the ledger read lacks: compare positions.
+        is_finished = tables.n == tables.finished
+        if is_finished and _positions(catalogs.table(tables.closing), pipeline, tables.closing) == tables.positions:
             return tables
         tables = _load(catalogs, pipeline, name, columns, reads)
     if tables.n == tables.finished:
@@ -212,17 +221,17 @@ def kafka_columns_of(pipeline: Pipeline, name: str) -> KafkaColumns:
 
 def _load(catalogs: Catalogs, pipeline: Pipeline, name: str, columns: KafkaColumns, reads: LedgerReads) -> Tables:
     declared = pipeline.destination(name)
-    # A batch writes the ledger last, so it is loaded last: all rows that it names are in the other tables.
+    # A batch writes the ledger last, so the ledger is loaded last: the other tables then have all rows that it counts.
     destination = catalogs.table(name)
     letters = catalogs.table(pipeline.dead_letters_table)
     ledger = catalogs.table(pipeline.ledger_table)
     _require_columns(destination, declared.table, [*declared.columns, *declared.added_columns])
     location = ledger.metadata_location
-    first = pipeline.ledger_table if pipeline.create is not None else pipeline.destinations[0].table
-    closing = ledger.metadata.properties.get(_CLOSING + pipeline.name, first)
-    closes = {name: destination, pipeline.ledger_table: ledger}.get(closing) or catalogs.table(closing)
-    positions = _positions(closes, pipeline, closing)
-    decided = SnapshotFacts.from_metadata(closing, closes.metadata, pipeline.name)
+    default = pipeline.ledger_table if pipeline.create is not None else pipeline.destinations[0].table
+    closing = ledger.metadata.properties.get(_CLOSING + pipeline.name, default)
+    closing_table = {name: destination, pipeline.ledger_table: ledger}.get(closing) or catalogs.table(closing)
+    positions = _positions(closing_table, pipeline, closing)
+    decided = SnapshotFacts.from_metadata(closing, closing_table.metadata, pipeline.name)
     if location not in reads.by_location:
         reads.by_location[location] = _read_ledger(ledger, pipeline, decided, reads.references)
     read = reads.by_location[location]
@@ -265,7 +274,7 @@ def _read_ledger(ledger: Table, pipeline: Pipeline, decided: SnapshotFacts, refe
 
 
 def other_contradictions(tables: Tables, pipeline: Pipeline, reads: LedgerReads) -> Iterator[Difference]:
-    """Contradictions of tables other than the destinations: ledger, dead letters, closing table; and altered reasons."""
+    """Contradictions of the tables beside the destinations: ledger, dead letters and their reasons, closing table."""
     yield from tables.impossible_rows
     undone, letters = rolled_back_batches(tables.batches), tables.letters.table
     snapshot_facts = [SnapshotFacts.from_metadata(tables.letters.name, letters.metadata, pipeline.name)]
@@ -277,7 +286,7 @@ def other_contradictions(tables: Tables, pipeline: Pipeline, reads: LedgerReads)
 
 
 def _rows_of_snapshot(table: Table, name: str, snapshot: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Rows of a snapshot, up to the first file that is gone: a snapshot without its files counts as expired."""
+    """Rows of a snapshot, up to the first missing file: a snapshot without its files counts as expired."""
     present = {field.name for field in table.schema().fields}
     past = copy(table)
     past.metadata = table.metadata.model_copy(update={"current_snapshot_id": snapshot})
@@ -288,10 +297,10 @@ def _rows_of_snapshot(table: Table, name: str, snapshot: int, columns: Sequence[
             yield from ({**absent, **row} for row in batch.to_pylist())
 
 
-def _positions(closes: Table, pipeline: Pipeline, table: str) -> tuple[Position | None, Position | None]:
-    """The position by the snapshots of the closing table, and the one in its property."""
+def _positions(closing: Table, pipeline: Pipeline, name: str) -> tuple[Position | None, Position | None]:
+    """The position in the snapshots of the closing table, and the one in its property."""
     key = _POSITION + pipeline.name
-    return _in_snapshots(closes, key, table), _in_property(closes.metadata, key, table)
+    return _snapshot_position(closing, key, name), _property_position(closing.metadata, key, name)
 
 
 def _require_columns(table: Table, name: str, columns: Sequence[str]) -> None:
@@ -311,53 +320,66 @@ def _ledger_rows(ledger: Table, pipeline: Pipeline) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _in_snapshots(closes: Table, key: str, table: str) -> Position | None:
-    """The position of the newest snapshot of main that carries one; None if an orphan removal deleted its manifest file."""
-    for head in ancestry(closes.metadata):
+def _snapshot_position(closing: Table, key: str, name: str) -> Position | None:
+    """The position of the newest snapshot that has one; None if an orphan removal deleted its manifest file."""
+    for head in ancestry(closing.metadata):
         summary = summary_of(head)
         if (text := summary.get(key)) is not None:
-            where, path = f"snapshot {head.snapshot_id} of {table}", summary.get(_MANIFEST)
-            if json.loads(text).get("v") == 1:  # older snapshots carry the whole position
+            where, path = f"snapshot {head.snapshot_id} of {name}", summary.get(_MANIFEST)
+            if json.loads(text).get("v") == 1:  # older snapshots have the whole position
                 return parse_position(text, where)
-            return None if path is None else _in_manifest(closes, path, where)
+            return None if path is None else _manifest_position(closing, path, where)
     return None
 
 
-def _in_manifest(closes: Table, path: str, where: str) -> Position | None:
+def _manifest_position(closing: Table, path: str, where: str) -> Position | None:
     with reading_tables(f"reading manifest {path}"):
         try:
-            with closes.io.new_input(path).open() as stream:
+            with closing.io.new_input(path).open() as stream:
                 body = json.loads(stream.read())
         except FileNotFoundError:
             return None
     return parse_position(str(body["position"]), where)
 
 
-def _in_property(metadata: TableMetadata, key: str, table: str) -> Position | None:
-    value = _property_value(metadata, key, table)
-    return None if value is None else parse_position(value, f"property {key} of {table}")
+def _property_position(metadata: TableMetadata, key: str, table: str) -> Position | None:
+    return _property_value(metadata, key, table, lambda text: parse_position(text, f"property {key} of {table}"))
 
 
 def _foreign_topics(metadata: TableMetadata, pipeline: Pipeline, table: str) -> frozenset[str]:
-    keys = [key for key in metadata.properties if key.startswith(_POSITION) and key != _POSITION + pipeline.name]
-    positions = [position for key in keys if (position := _in_property(metadata, key, table)) is not None]
-    topic_keys = [key for key in metadata.properties if key.startswith(_TOPICS) and key != _TOPICS + pipeline.name]
-    read = [json.loads(_property_value(metadata, key, table) or "[]") for key in topic_keys]
-    return frozenset(topic for position in positions for topic in position.topics).union(*read)
+    topics: set[str] = set()
+    for key in metadata.properties:
+        prefix, _, name = key.rpartition(".")
+        if name != pipeline.name and f"{prefix}." == _POSITION:
+            position = _property_position(metadata, key, table)
+            topics.update(() if position is None else position.topics)
+        elif name != pipeline.name and f"{prefix}." == _TOPICS:
+            topics.update(_property_value(metadata, key, table, json.loads) or ())
+    return frozenset(topics)
 
 
 def _finished_by_mark(metadata: TableMetadata, pipeline: Pipeline) -> int | None:
-    value = _property_value(metadata, f"frazil.done.{pipeline.name}", pipeline.ledger_table)
-    return None if value is None else int(json.loads(value)["n"])
+    key = f"frazil.done.{pipeline.name}"
+    return _property_value(metadata, key, pipeline.ledger_table, lambda text: int(json.loads(text)["n"]))
 
 
-def _property_value(metadata: TableMetadata, key: str, table: str) -> str | None:
-    """The value of a property, which is stored as JSON next to the id of the snapshot that set it."""
+def _created_tables(ledger: Table, pipeline: Pipeline) -> tuple[str, ...]:
+    """Names of the tables that a pipeline created, whether or not its present file would."""
+    names = _property_value(ledger.metadata, _CREATED + pipeline.name, pipeline.ledger_table, json.loads)
+    return tuple(names or ())
+
+
+def _property_value(metadata: TableMetadata, key: str, table: str, parse: Callable[[str], T]) -> T | None:
+    """The parsed value of a property, which is stored as JSON next to the id of the snapshot that set it; None without it.
+
+    Raises:
+        Terminal: The property can't be read.
+    """
     text = metadata.properties.get(key)
     if text is None:
         return None
     try:
-        return str(json.loads(text)["value"])
+        return parse(str(json.loads(text)["value"]))
     except (ValueError, KeyError, TypeError) as error:
         raise BAD_STATE.terminal(
             f"property {key} of {table} can't be read: {text[:200]!r}", next_step=_EDITED
@@ -378,18 +400,18 @@ def offset_filter(table: ScannedTable, topic: str, partition: int, start: int, e
 
 
 def scan(table: ScannedTable, where: BooleanExpression | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Rows of a table as Arrow batches. One file is open at a time: PyIceberg itself decodes several whole files ahead.
+    """Rows of a table as Arrow batches, with one file open at a time: PyIceberg itself would decode several whole files ahead.
 
     Raises:
         Retryable: The storage is not available now.
-        FileGone: A file is gone.
+        FileGone: A file no longer exists.
         Terminal: A file can't be read.
     """
     with reading_tables(f"reading table {table.name}"):
         row_filter = table.outcomes if where is None else And(where, table.outcomes)
         table_scan = table.table.scan(row_filter=row_filter, selected_fields=tuple(columns))
         table_scan.catalog = (
-            None  # otherwise a REST server may plan the scan, of main as it is then and not of our snapshot
+            None  # otherwise a REST server may plan the scan, by the present snapshot instead of this one
         )
         rows = ArrowScan(table.table.metadata, table.table.io, table_scan.projection(), table_scan.row_filter)
         for task in table_scan.plan_files():
@@ -397,22 +419,12 @@ def scan(table: ScannedTable, where: BooleanExpression | None, columns: Sequence
             yield from rows._record_batches_from_scan_tasks_and_deletes([task], deletes)  # noqa: SLF001 - a contract test pins it
 
 
-T = TypeVar("T")
-
-NOT_MADE = "TABLE_NOT_MADE"
-"""Code of a letter whose record names a table that its batch could not make; a later one may have."""
-
-_EDITED: Final = "it was probably edited by hand: take its text from an older metadata file of the table"
-_CREATED_KEY = "frazil.made."
-"""Prefix of the property key of their names; the name of the pipeline follows."""
-
-
 def open_declared(project: Project, pipeline: Pipeline, open_all: Callable[[Pipeline], T]) -> tuple[Pipeline, T]:
-    """The pipeline with the tables that it created, and these opened; again if a run created one meanwhile.
+    """The pipeline with its auto-created tables, and the result of `open_all`; called again if a run created a table meanwhile.
 
     Raises:
         Terminal: As `with_created_tables`.
-        Retryable: The catalog is not available now, or runs don't stop making tables.
+        Retryable: The catalog is not available now, or runs don't stop creating tables.
     """
     current = with_created_tables(project, pipeline)
     for _ in range(ROUNDS):
@@ -426,42 +438,30 @@ def open_declared(project: Project, pipeline: Pipeline, open_all: Callable[[Pipe
     )
 
 
-def _created_tables(ledger: Table, pipeline: Pipeline) -> tuple[str, ...]:
-    """Names of the tables that a pipeline created, whether or not its present file would."""
-    text = ledger.metadata.properties.get(_CREATED_KEY + pipeline.name)
-    try:
-        return tuple(json.loads(json.loads(text)["value"])) if text is not None else ()
-    except (ValueError, KeyError, TypeError) as error:
-        raise BAD_STATE.terminal(
-            f"table {pipeline.ledger_table}: property {_CREATED_KEY}{pipeline.name} is not readable: {text!r}",
-            next_step=_EDITED,
-        ) from error
-
-
 def with_created_tables(project: Project, pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the tables that it created as destinations.
+    """The pipeline with its auto-created tables as destinations.
 
     Raises:
-        Terminal: There is no ledger, it is not readable, or there is no table at all yet.
+        Terminal: There is no ledger, it can't be read, or there is no table yet.
         Retryable: The catalog is not available now.
     """
     if pipeline.create is None or pipeline.home_catalog not in project.settings.catalogs:
         return pipeline
     ledger = Catalogs(pipeline, project.settings.catalogs).table(pipeline.ledger_table)
-    declared = pipeline.with_made(_created_tables(ledger, pipeline))
+    declared = pipeline.with_auto_created(_created_tables(ledger, pipeline))
     if not declared.tables:
         raise NEVER_RAN.terminal(
             f"pipeline {pipeline.name} has no table yet: no record named a table that can be created",
-            next_step=f"frazil dead-letters list {pipeline.name} shows what became of its records",
+            next_step=f"frazil dead-letters list {pipeline.name} shows the dead letters of its records",
         )
     return declared
 
 
 def with_key(pipeline: Pipeline, name: str, table: Table) -> Pipeline:
-    """The pipeline with the identifier of one destination taken from its table; its fingerprint stays the same.
+    """The pipeline with the identifier of one destination taken from its table; the fingerprint stays the same.
 
     Raises:
-        Terminal: Rows are merged, and neither the file nor the table says by what.
+        Terminal: Rows are merged, and neither the pipeline file nor the table has an identifier.
     """
     destination = pipeline.destination(name)
     if destination.identifier or not destination.is_merged:
@@ -472,14 +472,14 @@ def with_key(pipeline: Pipeline, name: str, table: Table) -> Pipeline:
             f"table {name} has no identifier fields, and the pipeline file names no identifier: the key of its rows is unknown",
             next_step="name the columns under identifier",
         )
-    keyed = [each.keyed(identifier) if each.table == name else each for each in pipeline.destinations]
-    return pipeline.model_copy(update={"destinations": tuple(keyed)})
+    destinations = tuple(each.keyed(identifier) if each.table == name else each for each in pipeline.destinations)
+    return pipeline.model_copy(update={"destinations": destinations})
 
 
 def letters_of_topics(
     letters: ScannedTable, topics: Collection[str]
 ) -> Iterator[tuple[int | None, tuple[str, int, int], str, int | None]]:
-    """Batch number, record, code and attempts of each dead letter of these topics, landed ones included."""
+    """Batch number, record, code and attempts of each dead letter of these topics, including those that landed later."""
     present = {field.name for field in letters.table.schema().fields}
     columns = ["topic", "partition", "offset", "code", "_frazil_batch", *({"attempts"} & present)]
     for batch in scan(replace(letters, outcomes=AlwaysTrue()), None, columns):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from frazil.error_codes import PIPELINE_FILE_INVALID
 from frazil.pipeline.files.files import stated_owner
-from frazil.pipeline.files.load import writable
+from frazil.pipeline.files.load import storable_name
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import Capture, unknown_in_capture
 from frazil.pipeline.settings.settings import unknown_names
@@ -67,12 +67,12 @@ def broken_pipelines(project: Project) -> dict[str, Broken]:
     """Return the pipelines and captures without a DAG, by unique name. If a file can't be read, the file's name stands for it."""
     by_name: dict[str, list[Broken]] = {}
     for error in project.pipelines.broken:
-        by_name.setdefault(writable(error.file.stem), []).append(Broken(str(error), stated_owner(error.file)))
+        by_name.setdefault(storable_name(error.file.stem), []).append(Broken(str(error), stated_owner(error.file)))
     for name, pipeline in project.pipelines.usable.items():
         if wrong := problems(project, pipeline):
             by_name.setdefault(name, []).append(Broken("\n".join(wrong), pipeline.owner))
     for error in project.captures.broken:
-        unique_name = f"capture.{writable(error.file.stem)}"
+        unique_name = f"capture.{storable_name(error.file.stem)}"
         by_name.setdefault(unique_name, []).append(Broken(str(error), stated_owner(error.file)))
     for capture in project.captures.usable.values():
         if wrong := list(unknown_in_capture(capture, project.settings)):

@@ -1,4 +1,4 @@
-"""Books that contradict themselves."""
+"""Ledgers that contradict themselves."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ LETTERS = FIRST | {"role": "dead_letters", "table": "a.d", "rows": 0}
     ],
 )
 def test_correct_ledger_passes(rows: tuple[dict[str, Any], ...]) -> None:
-    """Every kind of batch keeps its own rules."""
+    """A correct ledger with every kind of batch has no difference."""
     assert told(*rows) == []
 
 
 def test_more_rows_than_records_pass_only_for_exploded_lists() -> None:
-    """Only where lists were exploded; fewer rows than records are wrong there, too."""
+    """More rows than records are right only if lists were exploded; fewer rows are always wrong."""
     more, fewer = FIRST | {"rows": 9}, FIRST | {"rows": 4}
 
     assert len(told(START, more)) == 1
@@ -72,12 +72,12 @@ def test_more_rows_than_records_pass_only_for_exploded_lists() -> None:
     ],
 )
 def test_incorrect_ledger_is_reported(rows: tuple[dict[str, Any], ...], said: str) -> None:
-    """A hole, a repetition, counts that don't add up, a position that jumped."""
+    """A gap or a repetition of numbers, wrong sums, and a jump of the position are reported."""
     assert any(said in line for line in told(*rows)), told(*rows)
 
 
 def test_position_unknown_to_the_ledger_is_reported() -> None:
-    """Snapshot and property must hold what the last row holds; expired snapshots leave the property."""
+    """Snapshot and property must have the position of the last ledger row; after expiry only the property counts."""
     last, before = read(START, FIRST)[-1], read(START)[-1].position
 
     assert list(closing_differences(last, "a.b", last.position, last.position)) == []
@@ -88,7 +88,7 @@ def test_position_unknown_to_the_ledger_is_reported() -> None:
 
 @pytest.mark.parametrize("column", ["position", "ranges", "removed"])
 def test_unreadable_row_is_an_error(column: str) -> None:
-    """Text that is not what it must be needs a person, not a guess."""
+    """A text that can't be parsed is an error for a person."""
     with pytest.raises(Terminal, match=r"a\.l, batch 1"):
         read_batches([FIRST | {column: "[1]"}], "a.l")
     with pytest.raises(Terminal, match="holds no position"):
@@ -96,7 +96,7 @@ def test_unreadable_row_is_an_error(column: str) -> None:
 
 
 def test_replay_takes_nothing_out_of_a_merged_table() -> None:
-    """Its rows are what their last changes made of them: changes that come again find them."""
+    """A replay applies changes again to the rows of a merged table, and removes none."""
     again = batch(2, "replay", 10, 10, ranges='[["t",0,5,10]]', removed=None)
 
     assert len(list(ledger_differences(read(START, FIRST, again)))) == 1
@@ -104,7 +104,7 @@ def test_replay_takes_nothing_out_of_a_merged_table() -> None:
 
 
 def test_snapshots_that_a_rollback_removed_are_not_expected() -> None:
-    """A rewind that leaves duplicates takes nothing out: the batches between it and the one before in the table are undone."""
+    """A rewind that allows duplicates removes nothing: batches between it and the one before it in the table are undone."""
     kinds = {1: "ingest", 2: "ingest", 3: "rewind", 4: "ingest", 5: "ingest"}
     rows = [batch(n, kind, 0, 1, snapshot_id=100 + n) for n, kind in kinds.items()]
     facts = SnapshotFacts("a.b", {n: (100 + n, {}) for n in (1, 3, 5)}, {100 + n: n for n in kinds})

@@ -1,4 +1,4 @@
-"""Counts per batch: which batches can still be held to what the ledger says."""
+"""Counts per batch, and the batches whose counts can still be compared with the ledger."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ ALL = {("t", 0): (0, None)}
 
 
 def told(*rows: dict[str, Any], rows_of: dict[int, int], **given: Any) -> list[int | None]:
-    """Numbers of the batches that are called wrong, where the table holds so many rows of each."""
+    """Numbers of the reported batches, if the table has so many rows of each batch."""
     counted = {("a.b", n): count for n, count in rows_of.items()}
     terms = {"live": {"t": 0}, "requested": ALL, "differing": frozenset()} | given
     return [of.batch for of in total_differences(read(*rows), ("a.b", "a.d"), counted, **terms)]
 
 
 def test_batch_with_fewer_or_more_rows_is_reported() -> None:
-    """Rows and letters of each batch are held against its counts."""
+    """Rows and dead letters of each batch are compared with its counts."""
     assert told(START, FIRST, SECOND, rows_of={1: 5, 2: 10}) == []
     assert told(START, FIRST, SECOND, rows_of={1: 4, 2: 11}) == [2, 1]
 
 
 def test_lost_row_of_an_exploded_list_is_reported() -> None:
-    """Rows are counted as rows, which may be more than records."""
+    """The ledger's count of rows may exceed its count of records."""
     assert told(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 9, 2: 10}) == []
     assert told(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 8, 2: 10}) == [1]
 
@@ -43,12 +43,12 @@ def test_lost_row_of_an_exploded_list_is_reported() -> None:
     ],
 )
 def test_batch_with_removed_rows_is_accepted(last: dict[str, Any]) -> None:
-    """Its counts are no promise any more."""
+    """A batch whose rows a later one removed is not compared."""
     assert told(START, FIRST, SECOND, last, rows_of={3: 1}) == []
 
 
 def test_batch_outside_of_the_check_is_accepted() -> None:
-    """Outside of what was asked for, of an older incarnation, or with differences that say more."""
+    """Batches outside of the bounds, of an older incarnation, or with other differences are not compared."""
     assert told(START, FIRST, SECOND, rows_of={1: 5}, requested={("t", 0): (0, 19)}) == []
     assert told(START, FIRST, SECOND, rows_of={1: 5}, live={"t": 3}) == []
     assert told(START, FIRST, SECOND, rows_of={1: 5}, live={}) == []

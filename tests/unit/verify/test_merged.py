@@ -1,4 +1,4 @@
-"""A table that changes were merged into, held against a model of its topic."""
+"""A merged table, compared with a model of its topic."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HARD, SOFT = pipeline(changes=OPS), pipeline(changes=OPS, columns=ORDERED, order
 
 
 def rows_of(declared: Pipeline) -> dict[int, dict[str, Any]]:
-    """What the table holds after all changes, by key."""
+    """The rows of the table after all changes, by key."""
     table: dict[int, dict[str, Any]] = {}
     is_soft = declared.destinations[0].deleted_column is not None
     for row in landed(declared, SENT, first_offset=0).rows[TABLE].to_pylist():
@@ -92,7 +92,7 @@ def checked(
 
 @pytest.mark.parametrize("declared", [HARD, SOFT], ids=["hard", "soft"])
 def test_correct_table_has_no_difference(declared: Pipeline, tmp_path: Path) -> None:
-    """Deleted rows are gone, or marked; the others are what their last change made of them."""
+    """Deleted rows are removed or marked; the other rows have the values of their last change."""
     rows = [*rows_of(declared).values()]
     found, result = checked(declared, held(declared, tmp_path, rows))
     assert found == []
@@ -115,7 +115,7 @@ def test_correct_table_has_no_difference(declared: Pipeline, tmp_path: Path) -> 
 def test_wrong_row_is_reported(
     declared: Pipeline, key: int, change: Mapping[str, Any] | None, difference: tuple[str, int], tmp_path: Path
 ) -> None:
-    """A row less, more, old, or with other values: the difference names the record that says otherwise."""
+    """A missing, additional, outdated or altered row is reported with its record."""
     rows = rows_of(declared)
     place = {"_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": 1, "_kafka_timestamp": STAMP}
     if change is None:
@@ -137,7 +137,7 @@ class CountedRanges(tuple[Range, ...]):  # noqa: SLOT001 - it has a count
 
 
 def test_ranges_of_a_batch_are_read_once(tmp_path: Path) -> None:
-    """Not for each key: a batch may have read thousands of partitions."""
+    """They are not searched for each key, because a batch may have read thousands of partitions."""
     ranges = CountedRanges([Range("orders", 1, 0, 5), Range("orders", 0, 0, 3), Range("orders", 0, 3, 4)])
     rows = [row | {"_frazil_batch": 7} for row in rows_of(SOFT).values()]
     [batch] = read_batches([ledger_row(7, "ingest", 0, 5)], "shop.ledger")
@@ -148,7 +148,7 @@ def test_ranges_of_a_batch_are_read_once(tmp_path: Path) -> None:
 
 
 def test_key_with_two_rows_is_reported(tmp_path: Path) -> None:
-    """However right both are."""
+    """Two rows of one key are wrong, even if each has the right values."""
     rows = [*rows_of(HARD).values()]
     found, result = checked(HARD, held(HARD, tmp_path, [*rows, rows[0]]))
     assert {kind for kind, _ in found} == {"duplicate"}
@@ -156,7 +156,7 @@ def test_key_with_two_rows_is_reported(tmp_path: Path) -> None:
 
 
 def test_rows_older_than_the_log_are_left_alone(tmp_path: Path) -> None:
-    """What changed them last is gone from Kafka: they are left alone, and counted."""
+    """A row whose last change Kafka deleted is only counted."""
     found, result = checked(HARD, held(HARD, tmp_path, [*rows_of(HARD).values()]), low=3)
     assert found == []
     assert result.unchecked == 1
@@ -169,7 +169,7 @@ def test_rows_older_than_the_log_are_left_alone(tmp_path: Path) -> None:
 def test_lost_value_is_not_excused_by_a_new_column(
     change: Mapping[str, Any], found: list[tuple[str, int]], tmp_path: Path
 ) -> None:
-    """Of a batch from before the column `name` only that one may be otherwise; all others must be what the record says."""
+    """In rows from before the column `name`, only this column may differ from the record."""
     declared = pipeline(changes=OPS, columns=ORDERED)
     rows = rows_of(declared)
     rows[1] |= change

@@ -1,4 +1,4 @@
-"""Merged tables of any format: rows are held against the records that they name, although their values are not read."""
+"""Merged tables of any format: rows are compared with the records that they name, without their values."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def records(sent: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch
 
 
 def merged(declared: Pipeline, batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """What the table holds after all records, by the code that writes and a merge of this test's own."""
+    """The rows of the table after all records, decoded by the code that writes and merged by this test."""
     columns = {of.table: declared_columns(of) for of in declared.destinations}
     out = Decoder(record_specs(declared, columns), route_of(declared, columns), 7).decode(batch)
     table: dict[int, dict[str, Any]] = {}
@@ -117,7 +117,7 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
     rules, kafka = rules_of(declared, [], TABLE, to.columns), ScannedTable(table, TABLE, KafkaColumns())
     rest = {("orders", 0): low}, {"orders": 0}, findings
     result = [PartitionResult("orders", 0)]
-    if rules.unread is None:
+    if rules.not_compared_because is None:
         model = Model()
         for row in batch.to_pylist()[low:]:
             told = () if row["value"] is None else rules.row(row["value"], "orders", Message())
@@ -129,9 +129,9 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
     places, certainty = PlaceStore(), Certainty.from_pipeline(declared, to)
     for row in batch.to_pylist()[low:]:
         value = row["value"]
-        is_left_out, kind = rules.filters_record(value, "orders", Message()), "tombstone" if value is None else "value"
+        is_filtered, kind = rules.filters_record(value, "orders", Message()), "tombstone" if value is None else "value"
         place = RecordPlace("orders", 0, row["offset"], 7)
-        places.add_record(place, MICROS, kind, certainty.key(row["key"]), counts=not is_left_out)
+        places.add_record(place, MICROS, kind, certainty.key(row["key"]), changes_row=not is_filtered)
     PlacedCheck(to, to.columns, kafka, rules, *rest, certainty=certainty).results(places, result)
     places.close()
     return [(of.kind, of.offset) for of in findings.described]
@@ -143,7 +143,7 @@ def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 
 def test_merged_table_of_any_format_is_judged_as_far_as_can_be(
     name: str, write: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
-    """A right table is clean; a row of no record, a double and a wrong time are found, whatever the values are."""
+    """A correct table has no difference; a row without record, a duplicate and a wrong timestamp are found without values."""
     options, encoded = FORMATS[name]
     declared = pipeline(write, {**options, **more}, OF_KEY if more is LONG_KEY else ID)
     batch = records([(id_.to_bytes(8, "big"), encoded(id_, op)) for id_, op in SENT])
@@ -164,7 +164,7 @@ def test_merged_table_of_any_format_is_judged_as_far_as_can_be(
 @pytest.mark.parametrize("form", ["long", "json", "avro"])
 @pytest.mark.parametrize("deletes", ["hard", "soft"])
 def test_row_that_a_tombstone_did_not_delete_is_a_difference(form: str, deletes: str, tmp_path: Path) -> None:
-    """Also where the record that brought the row is gone by compaction, if the key's format is read here."""
+    """Also if compaction deleted the record of the row, provided that the key's format is read here."""
     schema = '{"type":"record","name":"k","fields":[{"name":"value","type":"long"}]}'
     key = {"json": {"format": "json", "fields": {"value": "long"}}, "avro": {"format": "avro", "schema": schema}}
     raw = {
@@ -197,11 +197,11 @@ def test_row_that_a_tombstone_did_not_delete_is_a_difference(form: str, deletes:
 def test_times_that_go_back_excuse_an_older_row_only_of_a_key_in_several_partitions(
     stamps: tuple[int | None, int], other: int, later: int | None
 ) -> None:
-    """The cut of batches decided then which of its changes counts; within one partition offsets always do."""
+    """The split into batches decided which change counts; within one partition the offset always decides."""
     places = PlaceStore()
     for offset, stamp in enumerate(stamps):
-        places.add_record(RecordPlace("orders", 0, offset, 7), stamp, "value", (1,), counts=True)
-    places.add_record(RecordPlace("orders", other, 2 - 2 * other, 7), 4, "value", (1,), counts=True)
+        places.add_record(RecordPlace("orders", 0, offset, 7), stamp, "value", (1,), changes_row=True)
+    places.add_record(RecordPlace("orders", other, 2 - 2 * other, 7), 4, "value", (1,), changes_row=True)
     places.add_row((1,), RecordPlace("orders", 0, 0, 7), stamps[0], is_deleted=False)
     [row] = places.rows(are_keys_read=True)
     places.close()

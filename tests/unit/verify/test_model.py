@@ -1,4 +1,4 @@
-"""The model of a merged table: the last change of each key, beside what the table holds."""
+"""The model of a merged table: the last change of each key, and the rows of the table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def truncate(order: object = None) -> tuple[RowChange, bytes]:
 
 
 def only(model: Model) -> ExpectedRow:
-    """What must be there of the one key."""
+    """The expected row of the only key."""
     [wanted] = model.expected_rows()
     return wanted
 
@@ -47,14 +47,14 @@ def there(model: Model) -> dict[str, tuple[int, bool]]:
 
 
 def test_latest_change_counts(model: Model) -> None:
-    """Without an order the offset decides, whatever comes first."""
+    """Without `order_by` the offset decides, in any order of additions."""
     model.add_change(place(5), 0, [delete(1)])
     model.add_change(place(3), 0, [upsert(1)])
     assert there(model) == {"(1,)": (5, False)}
 
 
 def test_order_column_wins_over_offsets(model: Model) -> None:
-    """With an order it decides, over partitions; of equal ones the later record, and within it the later row."""
+    """`order_by` decides across partitions; with equal values the later record, and the later row within it."""
     model.add_change(place(1, 1), 0, [upsert(1, "b")])
     model.add_change(place(9), 0, [delete(1, "a")])
     model.add_change(place(4), 0, [delete(2, "a"), upsert(2, "a")])
@@ -63,7 +63,7 @@ def test_order_column_wins_over_offsets(model: Model) -> None:
 
 
 def test_truncate_removes_exactly_older_rows(model: Model) -> None:
-    """Rows whose last change is older go."""
+    """A truncate removes the rows whose last change is older."""
     model.add_change(place(1), 0, [upsert(1, 10)])
     model.add_change(place(2), 0, [upsert(2, 30)])
     model.add_change(place(3), 0, [truncate(20)])
@@ -72,7 +72,7 @@ def test_truncate_removes_exactly_older_rows(model: Model) -> None:
 
 @pytest.mark.parametrize("stamps", [(5, 6), (5, 5), (None, -1), (None, None)])
 def test_between_partitions_the_timestamp_decides(model: Model, stamps: tuple[int | None, int | None]) -> None:
-    """Of equal ones the larger partition does; a record without one is older than any with."""
+    """With equal timestamps the larger partition decides; a record without timestamp is the oldest."""
     model.add_change(place(9), stamps[0], [upsert(1)])
     model.add_change(place(1, 1), stamps[1], [delete(1)])
     wanted = only(model)
@@ -80,7 +80,7 @@ def test_between_partitions_the_timestamp_decides(model: Model, stamps: tuple[in
 
 
 def test_only_timestamps_that_go_back_in_a_partition_make_the_cut_matter(model: Model) -> None:
-    """And only for a key that is in several: within one the offset decides. An intermediate one decides nothing."""
+    """They matter only for a key in several partitions: within one partition the offset decides."""
     for key, partition, stamps in ((1, 0, (5, 4)), (2, 0, (5, 4)), (2, 1, (3,)), (3, 0, (5, 4, 6)), (3, 1, (3,))):
         for offset, stamp in enumerate(stamps):
             model.add_change(place(10 * key + offset, partition), stamp, [upsert(key)])
@@ -104,7 +104,7 @@ def test_only_timestamps_that_go_back_in_a_partition_make_the_cut_matter(model: 
 def test_truncate_of_a_partition_removes_older_rows_of_all(
     model: Model, at: RecordPlace, stamp: int, n: int, expected: tuple[bool, bool]
 ) -> None:
-    """By offset in its own partition, else by timestamp."""
+    """The offset decides in its own partition, the timestamp in others."""
     model.add_change(place(8, 0), 4, [upsert(1)])
     model.add_change(at._replace(batch=n), stamp, [truncate()])
     model.add_change(place(9, 2), 1, [truncate()])
@@ -113,7 +113,7 @@ def test_truncate_of_a_partition_removes_older_rows_of_all(
 
 
 def test_older_row_of_another_partition_may_be_late(model: Model) -> None:
-    """One of the same partition may not: it was read before."""
+    """A row from the same partition can't be late, because the older change was read before."""
     for key in (1, 2):
         model.add_change(place(key), 1, [upsert(key)])
     model.add_change(place(5, 1), 7, [delete(1)])
@@ -124,7 +124,7 @@ def test_older_row_of_another_partition_may_be_late(model: Model) -> None:
 
 
 def test_duplicate_and_unknown_rows_are_reported(model: Model) -> None:
-    """Both come out with their keys."""
+    """Duplicate rows and rows without change are reported with their keys."""
     model.add_change(place(1), 0, [upsert(1)])
     for key in (1, 1, 2):
         model.add_row((key,), None, 0, TableRow(place(1), b"row", is_deleted=False))
@@ -139,7 +139,7 @@ def test_duplicate_and_unknown_rows_are_reported(model: Model) -> None:
 )
 @settings(max_examples=50, deadline=None)
 def test_order_of_reading_does_not_count(changes: list[tuple[int, int, bool]], cut: int) -> None:
-    """The model is the same from whichever change on the topic is read."""
+    """The model is the same, with whichever record reading begins."""
     read = list(enumerate(changes))
     found = []
     for order in (read, read[cut:] + read[:cut]):
@@ -156,7 +156,7 @@ def test_order_of_reading_does_not_count(changes: list[tuple[int, int, bool]], c
 
 
 def test_truncate_leaves_rows_of_another_topic(model: Model) -> None:
-    """It is of its own topic, as each table's changes are."""
+    """A truncate only removes rows of its own topic."""
     model.add_change(RecordPlace("a", 0, 1, 1), 0, [upsert(1, 10)])
     model.add_change(RecordPlace("b", 0, 2, 1), 0, [truncate(20)])
     assert there(model) == {"(1,)": (1, True)}

@@ -8,14 +8,14 @@ import pytest
 
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.verify.facts.ledger import Batch
-from frazil.verify.rules import FilteredCounts, Rules, rules_of, unread_because
+from frazil.verify.rules import FilteredCounts, Rules, not_compared_because, rules_of
 from tests.unit.verify.facts.test_coverage import FIRST, START, batch, read
 
 FILTERED = batch(1, "ingest", 0, 5, ranges='[["t",0,0,5]]', records_written=3, records_filtered=2, rows=3)
 
 
 def test_more_records_left_out_than_recorded_are_reported() -> None:
-    """So many may be without outcome; the next one is missing."""
+    """As many records as the ledger counts may be without outcome; the next one is missing."""
     left_out = FilteredCounts.from_ledger(read(START, FILTERED))
 
     assert [left_out.count_if_allowed(1) for _ in range(3)] == [True, True, False]
@@ -36,7 +36,7 @@ def test_more_records_left_out_than_recorded_are_reported() -> None:
 def test_fewer_records_left_out_than_recorded_are_reported(
     found: int, held: dict[Any, int], of: set[int], is_told: bool
 ) -> None:
-    """Then some of them have an outcome; where Kafka may hold fewer records than were read, nothing is known."""
+    """Fewer mean that filtered records have an outcome; if Kafka may have lost records, nothing is reported."""
     batches = read(START, FILTERED)
     left_out = FilteredCounts.from_ledger(batches)
     left_out.first_held.update(held)
@@ -70,7 +70,7 @@ EXPLODE = {"type": "Explode", "field": "a"}
         ({"key": {"format": "long"}}, None),
         (
             {"value": {"format": "json-envelope"}, "destinations": [{"table": "a.b"}]},
-            "a.b: columns that records bring, of records that are json-envelope",
+            "a.b: columns that records add, of records that are json-envelope",
         ),
         ({"destinations": [{"table": "a.b"}]}, None),
         (
@@ -85,8 +85,8 @@ EXPLODE = {"type": "Explode", "field": "a"}
     ],
 )
 def test_values_that_cannot_be_read_are_named(given: dict[str, Any], because: str | None) -> None:
-    """Values of all formats are, behind the short transforms too; what is not is named."""
-    assert unread_because(pipeline(**given)) == because
+    """Values of most formats and transforms are compared; the reason for others is named."""
+    assert not_compared_because(pipeline(**given)) == because
 
 
 def test_duplicate_is_not_taken_for_a_row_of_a_list() -> None:

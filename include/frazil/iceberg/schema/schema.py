@@ -42,7 +42,7 @@ from pyiceberg.types import (
 from frazil.error_codes import BAD_SCHEMA, TABLE_UNFIT
 from frazil.iceberg.patches.metadata import VariantType, as_text
 from frazil.pipeline.models import pipeline_file
-from frazil.pipeline.models.layout import DELETED, TOLD
+from frazil.pipeline.models.layout import DELETED, HISTORY_COLUMNS
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 
@@ -166,7 +166,7 @@ def declared_schema(destination: pipeline_file.Destination) -> Schema:
     if destination.deleted_column is not None:
         added.append((destination.deleted_column, BooleanType(), "Whether the row was deleted"))
     if is_history:
-        op, place = TOLD
+        op, place = HISTORY_COLUMNS
         added += [(op, StringType(), "What happened"), (place, IntegerType(), "Number among its record's changes")]
     fields += [NestedField(next(ids), name, field_type, required=False, doc=doc) for name, field_type, doc in added]
     key = () if is_history else destination.identifier
@@ -273,7 +273,7 @@ def schema_columns(schema: Schema, destination: pipeline_file.Destination) -> pa
     if takes_table_columns(destination):
         relaxed = {} if destination.evolves == "full" else declared
         # Records can't fill the columns that Frazil uses in staged rows, or once added for soft deletes.
-        op, place = TOLD
+        op, place = HISTORY_COLUMNS
         left_out = {*destination.added_columns, op, *([place, DELETED] if destination.is_merged else [])}
         columns = [mark_identifier(field, schema) for field in arrow if field.name not in left_out]
         return pa.schema([field.with_nullable(field.nullable and relaxed.get(field.name, True)) for field in columns])

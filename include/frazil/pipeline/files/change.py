@@ -1,4 +1,4 @@
-"""Writes and removes pipeline files for a program: in one step, never over somebody else's edit, with a commit where Git keeps them."""
+"""Writes and removes pipeline files for programs: atomically, never over another edit, and on request with a commit in Git."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from frazil.pipeline.files.load import SCHEMAS, ConfigError, load_pipeline
 from frazil.pipeline.models.pipeline_file import Pipeline
 
 GIT_SECONDS: Final = 60
-"""Bounds one command of Git, which a hook of the repository may hold up."""
+"""Timeout of one Git command, which a hook of the repository may delay."""
 
 _ENDING_SECONDS: Final = 5
-"""How long Git may take to put its locks away."""
+"""Time that Git gets to remove its locks before it is killed."""
 
 _REFUSED_STEP: Final = "ask for the present configuration, and send the change again"
 
 
 class ChangeRefused(Terminal):
-    """A file was not changed: another change came first, or it can't be written. It is as it was before."""
+    """A file was not changed, because another change came first, or because it can't be written. It is as it was before."""
 
     def __init__(self, message: str, next_step: str) -> None:
         super().__init__(message, code=BAD_FILE, next_step=next_step)
@@ -39,17 +39,17 @@ class ChangeRefused(Terminal):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit to be made of one change: who asked for it, and what it says."""
+    """Author and message of a commit to make."""
 
     author: str
     message: str
 
 
 def checked_pipeline(text: str, folder: Path, references: References) -> Pipeline:
-    """Load a text as the pipeline file that it would be in a folder. The folder stays as it is.
+    """Load a text as if it were a pipeline file of a folder, without a change of the folder.
 
     Raises:
-        ConfigError: It can't be used.
+        ConfigError: The text is no valid pipeline file.
     """
     with TemporaryDirectory(prefix="frazil-") as temporary:
         pipelines = Path(temporary) / "pipelines"
@@ -65,10 +65,10 @@ def checked_pipeline(text: str, folder: Path, references: References) -> Pipelin
 
 
 def read_content(file: Path) -> bytes | None:
-    """What a file contains; None if it does not exist.
+    """Content of a file; None if it does not exist.
 
     Raises:
-        ChangeRefused: It can't be read, or leads out of its folder.
+        ChangeRefused: The file can't be read, or is a link out of its folder.
     """
     if not os.path.lexists(file):
         return None
@@ -79,16 +79,16 @@ def read_content(file: Path) -> bytes | None:
 
 
 def change_file(file: Path, before: bytes | None, after: bytes | None, commit: Commit | None) -> None:
-    """Write a file, or remove it, if it still holds what the change was made of.
+    """Write or remove a file, if its content is still the one that the change is based on.
 
     Args:
         file: The file, in the folder of pipeline files.
-        before: What it held when the change was made; None if it was not there.
-        after: What it is to hold; None to remove it.
-        commit: The commit to make of it; None where files are all there is.
+        before: Content that the change is based on; None: no file.
+        after: New content; None: remove the file.
+        commit: The commit to make; None: none.
 
     Raises:
-        ChangeRefused: It holds something else by now, is a link, or can't be written or committed. It is as it was.
+        ChangeRefused: The file has another content now, is a link, or can't be written or committed. It is as it was.
     """
     with _locked(file.parent):
         if file.is_symlink():
@@ -105,14 +105,14 @@ def change_file(file: Path, before: bytes | None, after: bytes | None, commit: C
             _commit(file, commit)
         except ChangeRefused:
             if _is_committed(file, is_there=after is not None):
-                return  # what failed came after the commit, such as a hook that pushes it
+                return  # something after the commit failed, such as a hook that pushes it
             _put(file, before)
             _git(file.parent, "reset", "--quiet", "--", file.name, refuses=False)
             raise
 
 
 def _is_committed(file: Path, *, is_there: bool) -> bool:
-    """Whether the last commit has a file as it is now."""
+    """Whether the last commit has the present state of a file."""
     with suppress(ChangeRefused):
         is_tracked = bool(_git(file.parent, "ls-tree", "HEAD", "--", file.name))  # an ignored file has no status
         return is_tracked == is_there and not _git(file.parent, "status", "--porcelain", "--", file.name)
@@ -121,7 +121,7 @@ def _is_committed(file: Path, *, is_there: bool) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Let one change of a folder happen at a time, among all processes of the machine. A killed one lets go."""
+    """Lock a folder, so that one process of the machine changes it at a time. A killed process loses the lock."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
@@ -146,7 +146,9 @@ def _try_lock(handle: int) -> bool:
 
 
 def _put(file: Path, content: bytes | None) -> None:
-    written = file.with_name(f".{file.name}.{secrets.token_hex(4)}.new")  # no *.yaml: nobody loads it half-written
+    written = file.with_name(
+        f".{file.name}.{secrets.token_hex(4)}.new"
+    )  # not *.yaml, so that it is not loaded half-written
     try:
         if content is None:
             file.unlink(missing_ok=True)
@@ -204,7 +206,7 @@ def _git(folder: Path, *arguments: str, text: str = "", refuses: bool = True) ->
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End Git with its hooks. It is asked first: killed, it would leave its index locked, and nothing could be committed."""
+    """End Git with its hooks, first by SIGTERM: if killed, it leaves its index locked, so that nothing can be committed."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, sign)

@@ -1,4 +1,4 @@
-"""JSON Schema of the YAML files, for editors: it completes keys and shows their meaning. It never refuses what the models take."""
+"""JSON Schema of the YAML files, by which editors complete keys and show their meaning. It accepts all that the models accept."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 """The dialect that pydantic writes."""
 
 _REFERENCE = {"type": "string", "pattern": r"\$\{(env|file|airflow|local):"}
-"""`${env:NAME}` may stand wherever a value does; it is replaced before the models see the file."""
+"""Form of a reference such as `${env:NAME}`, which may replace any value; it is resolved before the models see the file."""
 
-_WORDS = {"oneOf": "anyOf"}
-"""A transform without its options fits none of the kinds but that of others: an editor shall complain of what is missing."""
+_LOOSER_KEYWORDS = {"oneOf": "anyOf"}
+"""Keyword -> the looser one written instead: a transform without options also fits the schema of other packages' transforms, and
+`oneOf` refuses what fits twice.
+"""
 
 
 def editor_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The schema of a file: the model's, extended by forms that only files may use."""
+    """The schema of a model, extended by the forms that only files may use."""
     schema = model.model_json_schema()
     for name, kind in KINDS.items():
         if name in schema["$defs"]:
-            _spellings(schema["$defs"][name], kind)
+            _add_spellings(schema["$defs"][name], kind)
     return {"$schema": DRAFT, **_loosened(schema)}
 
 
-def _spellings(schema: dict[str, Any], kind: type[BaseModel]) -> None:
-    """A transform's options have two names, `target.type` and `target_type`; `Cast$Key` is a `Cast`."""
+def _add_spellings(schema: dict[str, Any], kind: type[BaseModel]) -> None:
+    """Allow both names of a transform's options, `target.type` and `target_type`, and `Cast$Key` for `Cast`."""
     for name, field in kind.model_fields.items():
         if field.alias and field.alias != name:
             schema["properties"][name] = schema["properties"][field.alias]
@@ -41,12 +43,14 @@ def _spellings(schema: dict[str, Any], kind: type[BaseModel]) -> None:
 
 
 def _loosened(schema: Any) -> Any:
-    """A schema in which each value that is no text may be a reference, and one of several forms is enough."""
+    """The schema with a reference allowed in place of each value that is no text, and `oneOf` replaced by `anyOf`."""
     if isinstance(schema, list):
         return [_loosened(member) for member in schema]
     if not isinstance(schema, dict):
         return schema
-    part = {_WORDS.get(key, key): _below(key, below) for key, below in schema.items() if key != "discriminator"}
+    part = {
+        _LOOSER_KEYWORDS.get(key, key): _below(key, below) for key, below in schema.items() if key != "discriminator"
+    }
     if part.get("type") in {"boolean", "integer", "number"} or part.keys() & {"enum", "format"}:
         annotations = {key: part.pop(key) for key in ("title", "description", "default") if key in part}
         return {**annotations, "anyOf": [part, _REFERENCE]}
@@ -54,7 +58,7 @@ def _loosened(schema: Any) -> Any:
 
 
 def _below(key: str, below: Any) -> Any:
-    """Loosen the value of a JSON Schema keyword: the schemas in it, but no plain values."""
+    """The value of a JSON Schema keyword with the schemas in it loosened; plain values stay as they are."""
     if key in {"properties", "$defs"}:
         return {name: _loosened(member) for name, member in below.items()}
     return below if key in {"default", "enum", "required"} else _loosened(below)

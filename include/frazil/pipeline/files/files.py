@@ -1,6 +1,5 @@
-"""Files of a project's folder: how they are read, whose a file is, also one that can't be used, and the references in
-it, to the environment and other places, which keep secrets out. With Java's properties, the form of many such
-files.
+"""Reads files of a project: bounded text, strict YAML, Java's properties, the owner of any file, and references such as
+`${env:NAME}`, which keep secrets out of files.
 """
 
 from __future__ import annotations
@@ -18,42 +17,42 @@ from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
 MAX_BYTES: Final = 2**20
-"""Bounds a file of the project, and a schema with all that it imports. Brokers take no larger schema by default either."""
+"""Most bytes of a file, and of a schema with all its imports. Brokers accept no larger message by default either."""
 
 MAX_DEPTH: Final = 64
-"""Bounds the nesting of values, because code that walks through a file recurses."""
+"""Deepest nesting of values, because code that walks through a file recurses."""
 
 MAX_VALUES: Final = 100_000
-"""Bounds the values of a file, those that aliases repeat included. A pipeline with 500 columns has 3,000."""
+"""Most values in a file, including those that aliases repeat. A pipeline with 500 columns has 3,000."""
 
 MAX_DIGITS: Final = 100
-"""Bounds the characters of a number: Python refuses to write an integer of 4,300 digits, and reads a long one in quadratic time."""
+"""Most characters of a number: Python writes no integer of 4,300 digits, and reads a long one in quadratic time."""
 
 _NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-"""Types that PyYAML reads digits for."""
+"""YAML's types of numbers."""
 
-_UNWRITABLE: Final = re.compile("[\0\ud800-\udfff]")
-"""Characters that an escape can put into a text, and that no file name, message or database of Airflow takes."""
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
+"""Characters that an escape can put into a text, but that no file name, message or database of Airflow can have."""
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
-"""The key ``<<``, which takes the keys of another mapping over."""
+"""The key ``<<``, which adds the keys of another mapping."""
 
 
 class UnreadableFileError(ValueError):
-    """Why a file is not read."""
+    """A file can't be read; the message says why."""
 
 
 def read_text(file: Path, folder: Path | None = None) -> str:
-    """Text of a regular file of a bounded size.
+    """Read a regular file of a bounded size.
 
     Args:
         file: The file.
-        folder: Where it must lie, whatever links lead to it; None: anywhere.
+        folder: The folder that the file must be in, after all links are followed; None: any.
 
     Raises:
-        UnreadableFileError: It does not, it is none, it is too large, or it can't be read.
+        UnreadableFileError: The file is elsewhere, not a regular file, too large, or can't be read.
     """
-    if _UNWRITABLE.search(str(file)):
+    if _UNSTORABLE.search(str(file)):
         raise UnreadableFileError(f"{str(file)!a} can't be read: expected a name in UTF-8")
     try:
         place = file.resolve(strict=True)
@@ -66,24 +65,23 @@ def read_text(file: Path, folder: Path | None = None) -> str:
         if len(content) > MAX_BYTES:
             raise UnreadableFileError(f"{file}: expected at most {MAX_BYTES:,} bytes, found more")
         return content.decode()
-    except UnicodeDecodeError as error:  # whose own text quotes bytes
+    except UnicodeDecodeError as error:  # its own text quotes bytes of the file
         raise UnreadableFileError(f"{file} can't be read: byte {error.start:,} is no UTF-8") from None
     except OSError as error:
         raise UnreadableFileError(f"{file} can't be read: {error.strerror}") from error
-    except RuntimeError as error:  # Python 3.11 and 3.12, of links that lead to each other
+    except RuntimeError as error:  # how Python 3.11 and 3.12 report links that lead to each other
         raise UnreadableFileError(f"{file} can't be read: its links lead to each other") from error
 
 
 class UnfitYamlError(yaml.MarkedYAMLError):
-    """YAML that has too many, too deep or too long values, or a text that can't be stored."""
+    """A YAML text has too many or too deeply nested values, a number that is too long, or a text that can't be stored."""
 
 
 def parse_yaml(text: str) -> object:
-    """The values of a YAML text.
+    """Parse a YAML text.
 
     Raises:
-        UnfitYamlError: They are too many, aliases included, or lie too deep within each other; a number is too long, or a
-            text contains what nothing can store.
+        UnfitYamlError: It has too many or too deeply nested values, a number that is too long, or a text that can't be stored.
         yaml.YAMLError: It isn't YAML, or a key is written twice.
     """
     if yaml.__with_libyaml__:
@@ -92,13 +90,13 @@ def parse_yaml(text: str) -> object:
         except UnfitYamlError:
             raise
         except yaml.YAMLError:
-            pass  # the other parser says better what is wrong
+            pass  # the other parser has better messages
     return _parsed(text, _Loader)
 
 
 class _Strict(SafeConstructor, Resolver):
-    """YAML without the silent last-one-wins of repeated keys, without YAML 1.1's numbers to base 60 (`1:30` is a text),
-    and with a line number for every complaint.
+    """YAML in which a repeated key is an error and `1:30` is a text, not a number to base 60 as in YAML 1.1. Every error has a line
+    number.
     """
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
@@ -112,15 +110,15 @@ class _Strict(SafeConstructor, Resolver):
         try:
             return super().construct_object(node, deep)
         except (ArithmeticError, ValueError, TypeError, LookupError, AttributeError) as error:
-            # What PyYAML lets out for a date such as 2024-13-45, or `!!int five`.
+            # PyYAML does not catch these for a date such as 2024-13-45, or for `!!int five`.
             raise yaml.MarkedYAMLError(problem=f"unreadable value: {error}", problem_mark=node.start_mark) from error
 
 
 def _check_scalar(node: yaml.ScalarNode) -> None:
-    if unwritable := _UNWRITABLE.search(node.value):
+    if unstorable := _UNSTORABLE.search(node.value):
         problem = (
-            f"a text holds {ascii(unwritable[0])[1:-1]}, which can't be stored: NUL can't, nor half of a character; the escape of a"
-            " character beyond \\uffff has eight digits, such as \\U0001f600"
+            f"a text holds {ascii(unstorable[0])[1:-1]}, which can't be stored, as neither NUL nor half of a character can; the escape"
+            " of a character beyond \\uffff has eight digits, such as \\U0001f600"
         )
         raise UnfitYamlError(problem=problem, problem_mark=node.start_mark)
     if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
@@ -146,13 +144,13 @@ _Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 
 class _Loader(_Strict, yaml.SafeLoader):
-    """PyYAML's own parser, whose error messages are the most precise."""
+    """PyYAML's parser in Python, which has the better error messages."""
 
 
 if yaml.__with_libyaml__:
 
     class _FastLoader(_Strict, yaml.CSafeLoader):
-        """The parser in C, in a seventh of the time."""
+        """PyYAML's parser in C, which takes a seventh of the time."""
 
 
 def _parsed(text: str, loader: type[Any]) -> object:
@@ -162,7 +160,7 @@ def _parsed(text: str, loader: type[Any]) -> object:
 
 @dataclass(slots=True)
 class _Size:
-    """Number of values in a value, itself included, and its depth."""
+    """Number of values within a value, including itself, and their deepest nesting."""
 
     values: int = 1
     levels: int = 1
@@ -175,7 +173,7 @@ class _Size:
 
 @dataclass(slots=True)
 class _Sizes:
-    """Sizes of the values being parsed, outermost first, and of those with an anchor."""
+    """Sizes of the values that are being parsed, outermost first, and of finished ones with an anchor."""
 
     open: list[_Size] = field(default_factory=lambda: [_Size()])
     anchored: dict[str, _Size] = field(default_factory=dict)
@@ -191,10 +189,11 @@ def _unfit(event: yaml.Event, problem: str) -> UnfitYamlError:
 
 
 def _check_size(text: str, loader: type[Any]) -> None:
-    """Count the values of a text, with each alias as large as what it stands for. Nothing is built, nothing recurses.
+    """Refuse a text with too many or too deeply nested values. It is neither loaded nor walked recursively; an alias counts as much as
+    the value that it repeats.
 
     Raises:
-        UnfitYamlError: They are too many, or too deep, or a value is part of itself.
+        UnfitYamlError: The values are too many, or too deeply nested, or a value is part of itself.
     """
     sizes = _Sizes()
     for event in yaml.parse(text, Loader=loader):
@@ -206,26 +205,25 @@ def _check_size(text: str, loader: type[Any]) -> None:
             sizes.close(_Size(anchor=event.anchor))
         elif isinstance(event, yaml.AliasEvent):
             if (repeated := sizes.anchored.get(str(event.anchor))) is None:
-                problem = f"alias *{event.anchor} has no anchor before it, or is part of what it stands for"
+                problem = f"alias *{event.anchor} has no anchor before it, or is part of the value with that anchor"
                 raise _unfit(event, problem)
             sizes.open[-1].add(repeated)
         else:
             continue
         if len(sizes.open) - 1 + sizes.open[-1].levels > MAX_DEPTH + 1:
-            problem = f"expected at most {MAX_DEPTH} values within each other, found more"
-            raise _unfit(event, problem)
+            raise _unfit(event, f"expected at most {MAX_DEPTH} values within each other, found more")
         if sizes.open[-1].values > MAX_VALUES:
             problem = f"expected at most {MAX_VALUES:,} values, aliases (*) counted as what they stand for, found more"
             raise _unfit(event, problem)
 
 
-_LINE: Final = re.compile(r"^owner\s*:\s(.*)$", re.MULTILINE)
+_OWNER_LINE: Final = re.compile(r"^owner\s*:\s(.*)$", re.MULTILINE)
 
 
 def stated_owner(file: Path) -> str | None:
-    """The `owner` that a pipeline file states, whatever else is in it; None if it can't be determined."""
+    """The `owner` of a pipeline file, even of one that is invalid; None if it can't be determined."""
     try:
-        owners = [parse_yaml(line) for line in _LINE.findall(read_text(file, file.parent))]
+        owners = [parse_yaml(line) for line in _OWNER_LINE.findall(read_text(file, file.parent))]
     except (UnreadableFileError, yaml.YAMLError):
         return None
     owner = owners[0] if len(owners) == 1 else None
@@ -240,14 +238,14 @@ _LETTERS = {plain: letter for letter, plain in _PLAIN.items()}
 
 
 class UnreadableProperties(ValueError):
-    """A text that has no properties; the message never quotes it."""
+    """A text is not in the form of Java's properties; the message never quotes it."""
 
 
 def read(text: str) -> dict[str, str]:
-    """Comments, continued lines, `=`, `:` or a blank, escapes. Of a repeated key the last one counts.
+    """Parse Java's properties. Of a repeated key the last one counts.
 
     Raises:
-        UnreadableProperties: A Unicode escape is broken.
+        UnreadableProperties: The text is not in that form.
     """
     properties = {}
     for line in _logical_lines(text.removeprefix("\ufeff")):
@@ -259,7 +257,7 @@ def read(text: str) -> dict[str, str]:
 
 
 def write(properties: Mapping[str, str]) -> str:
-    """A text that `read`, and Java, read as these properties."""
+    """The properties as a text that `read`, and Java, can parse."""
     return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items())
 
 
@@ -274,8 +272,8 @@ def _logical_lines(text: str) -> Iterator[str]:
         line = raw.lstrip(" \t\f")
         if not pending and (not line or line[0] in "#!"):
             continue
-        ends = len(line) - len(line.rstrip("\\"))
-        if ends % 2:
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
             pending += line[:-1]
             continue
         yield pending + line
@@ -299,29 +297,29 @@ def _unescaped(text: str) -> str:
 REFERENCE: Final = re.compile(
     r"(?P<escape>\$)?\$\{(?P<kind>[a-z]+):(?P<name>(?:(?!:-|\$\{)[^}])++)(?::-(?P<default>(?:(?!\$\{)[^}])*+))?\}"
 )
-"""A reference, or with another dollar before it, `$${env:NAME}`, the text itself."""
+"""A reference. With another dollar before it, `$${env:NAME}`, it stands for the text `${env:NAME}`."""
 
 CONNECTION_VARIABLE: Final = "FRAZIL_CONNECTION__"
-"""Begins the names of variables that hold fields of Airflow's connections."""
+"""Prefix of the names of environment variables with fields of Airflow's connections."""
 
 _KINDS: Final = "env, file, airflow, local"
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Resolves references; ``:-`` gives a default for unset or empty variables, as in shells.
+    """Resolves references; ``:-`` begins a default for unset or empty variables, as in shells.
 
-    ``${env:NAME}`` is an environment variable. ``${file:PATH:KEY}`` is a key of a properties file, as of Kafka Connect's
-    FileConfigProvider. ``${airflow:CONNECTION:FIELD}`` is a field of an Airflow connection, which Airflow's tasks find: elsewhere
-    it is a variable, or stays as it is until somebody needs the entry. ``${local:NAME}`` is the embedded stack.
+    ``${env:NAME}`` is an environment variable. ``${file:PATH:KEY}`` is a key of a properties file, as in Kafka Connect's
+    FileConfigProvider. ``${airflow:CONNECTION:FIELD}`` is a field of an Airflow connection: Airflow's tasks put it into an environment
+    variable, and without that variable the reference stays unresolved. ``${local:NAME}`` is a value of the embedded stack.
 
-    Settings may refer to everything. Pipelines and captures, which many people write, may refer to what the settings allow.
+    Settings may use every reference. Pipelines and captures, which many people write, may only use those that the settings allow.
 
     Attributes:
         env: Environment variables.
         local: Values of the embedded stack, including passwords.
         allow: References that pipelines and captures may use, such as `env:REGION`.
-        shipped: Values by reference, as text: those of the machine that a job was submitted from.
+        shipped: Reference -> value on the machine that submitted the job.
     """
 
     env: Mapping[str, str]
@@ -330,14 +328,14 @@ class References:
     shipped: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def allowing(self, names: Iterable[str]) -> References:
-        """The same with other references that pipelines and captures may use."""
+        """The same references, with these allowed in pipelines and captures."""
         return replace(self, allow=frozenset(names))
 
     def resolve_allowed(self, match: re.Match[str]) -> str:
-        """Value of one reference of a pipeline or capture file.
+        """Value of a reference in a pipeline or capture file.
 
         Raises:
-            KeyError: The settings don't allow it, or as `resolve`.
+            KeyError: The settings don't allow the reference, or as `resolve`.
         """
         name = f"{match['kind']}:{match['name']}"
         if name not in self.allow:
@@ -348,17 +346,17 @@ class References:
         return self.resolve(match)
 
     def to_ship(self, settings: object, files: Iterable[str]) -> dict[str, str]:
-        """Values of the references in the settings, and of those in the texts of other files that the settings allow."""
+        """Reference -> value, for all references in the settings, and for allowed ones in the texts of other files."""
         matches = [match for text in files for match in references_in(text)]
         allowed = [match for match in matches if f"{match['kind']}:{match['name']}" in self.allow]
         values: dict[str, str] = {}
         for match in [*references_in(settings), *allowed]:
-            with suppress(KeyError):  # whoever needs it says that it is missing
+            with suppress(KeyError):  # an error comes if something needs the value
                 values[match[0]] = self.resolve(match)
         return values
 
     def hidden(self, text: str) -> str:
-        """A text with allowed references in place of their values."""
+        """The text with values of allowed references replaced by these references."""
         values: dict[str, str] = {}
         for name in self.allow:
             if (match := REFERENCE.fullmatch(f"${{{name}}}")) is not None:
@@ -367,16 +365,16 @@ class References:
         return hide(text, values)
 
     def resolve(self, match: re.Match[str]) -> str:
-        """Value of one reference.
+        """Value of a reference.
 
         Raises:
-            KeyError: Unknown kind or name, or no such file, with a readable message as its argument.
+            KeyError: The kind or name is unknown, or there is no such file. Its argument is a message for users.
         """
         if match[0] in self.shipped:
             return self.shipped[match[0]]
         kind, name, default = match["kind"], match["name"], match["default"]
         if kind == "file":
-            return _of_file(name, default)
+            return _file_value(name, default)
         if kind == "airflow":
             connection_field = self.env.get(connection_variable(*_connection(match)))
             return connection_field or (match[0] if default is None else default)
@@ -393,7 +391,7 @@ class References:
 
 
 def hide(text: str, values: Mapping[str, str]) -> str:
-    """A text with references in place of their values."""
+    """The text with each value (in `values`, by reference) replaced by its reference."""
     for reference, value in sorted(values.items(), key=lambda pair: -len(pair[1])):
         for written in filter(None, (value, repr(value)[1:-1], json.dumps(value)[1:-1])):
             text = text.replace(written, reference)
@@ -401,26 +399,26 @@ def hide(text: str, values: Mapping[str, str]) -> str:
 
 
 def connection_variable(connection: str, field: str) -> str:
-    """Name of the variable that contains a field of an Airflow connection: `kafka_prod`, `password` ->
-    `FRAZIL_CONNECTION__KAFKA_PROD__PASSWORD`.
+    """Name of the environment variable with a field of an Airflow connection: `FRAZIL_CONNECTION__KAFKA_PROD__PASSWORD`, for
+    example.
     """
     return CONNECTION_VARIABLE + "__".join(re.sub(r"\W", "_", part).upper() for part in (connection, field))
 
 
 def connection_fields(node: object) -> Iterator[tuple[str, str]]:
-    """Airflow connections that a file refers to, each with the field. Malformed references are skipped."""
+    """Connection and field of each reference to an Airflow connection in the values of a file. Malformed ones are skipped."""
     for match in _references(node, "airflow"):
         with suppress(KeyError):
             yield _connection(match)
 
 
 def referenced_files(node: object) -> Iterator[Path]:
-    """Files that the values of a file take keys from."""
+    """Paths of properties files that the values of a file refer to."""
     return (Path(match["name"].rpartition(":")[0]) for match in _references(node, "file"))
 
 
 def ambiguous_connections(node: object) -> Iterator[str]:
-    """Fields of different connections that map to the same environment variable, so that its value would be ambiguous."""
+    """Problems of fields of different connections that map to the same environment variable, so that its value is ambiguous."""
     first: dict[str, tuple[str, str]] = {}
     for connection_field in connection_fields(node):
         first_field = first.setdefault(variable := connection_variable(*connection_field), connection_field)
@@ -430,7 +428,7 @@ def ambiguous_connections(node: object) -> Iterator[str]:
 
 
 def references_in(node: object) -> Iterator[re.Match[str]]:
-    """References in the values of a file, as YAML gives them."""
+    """References in the values of a parsed YAML file."""
     if isinstance(node, str):
         yield from (match for match in REFERENCE.finditer(node) if not match["escape"])
     elif isinstance(node, Mapping):
@@ -452,14 +450,14 @@ def _connection(match: re.Match[str]) -> tuple[str, str]:
     return connection, field
 
 
-def _of_file(name: str, default: str | None) -> str:
+def _file_value(name: str, default: str | None) -> str:
     path, _, key = name.rpartition(":")
     if not path.startswith("/"):
         raise KeyError(f"${{file:{name}}}: expected ${{file:/absolute/path:key}}")
     try:
         properties = read(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        # Not the error's own text: of undecodable bytes it would quote some.
+        # Not the error's own text, which may quote bytes of the file.
         reason = error.strerror if isinstance(error, OSError) else "it is no properties file"
         raise KeyError(f"${{file:{name}}}: {path} can't be read: {reason}") from error
     if key in properties:

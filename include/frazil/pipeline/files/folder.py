@@ -1,5 +1,5 @@
-"""The folders of pipeline files and of capture files, the differences between two versions of them, and the parts of a
-file that decide outcomes.
+"""Loads folders of pipeline files and of capture files, compares two versions of them, and stores the rules of a pipeline: the parts
+of its file that decide outcomes.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from frazil.errors import ErrorCode
 from frazil.pipeline.files.files import References, UnreadableFileError, read_text
 from frazil.pipeline.files.load import (
     ConfigError,
+    as_config_error,
     load_model,
     load_pipeline,
     read_yaml,
-    refuses_by_name,
     resolve_references,
 )
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.capture import KINDS, Capture, FileCapture, Flow
 
 _NAME_LINE = re.compile(r"""^["']?name["']?[ \t]*:(.*)$""", re.MULTILINE)
-"""A line that may say how the pipeline is called: keys of the file itself stand at its left edge, unless all of it is in braces."""
+"""A line that may have the pipeline's name: top-level keys are not indented, unless the whole file is in braces."""
 
 _PLAIN = re.compile(r"[ \t]+([a-z0-9_]+)[ \t]*(?:[ \t]#.*)?\r?")
 
 
 class Named(Protocol):
-    """Anything with a unique name in a folder of files."""
+    """A pipeline or capture, whose name is unique in its folder."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -49,9 +49,10 @@ N = TypeVar("N", bound=Named)
 
 
 class Pipelines:
-    """All pipeline files of a folder: those that can be used, and the errors of the others.
+    """The pipeline files of a folder: the valid ones, and the errors of the others. They are read at the first access.
 
-    Read when they are asked for, and then kept.
+    Attributes:
+        references: Resolves the references in the files.
 
     Raises:
         Terminal: There is no such folder.
@@ -64,20 +65,15 @@ class Pipelines:
                 next_step="create it, or set FRAZIL_PIPELINES to the folder of the pipeline files",
             )
         self._folder = folder
-        self._references = references
-
-    @property
-    def references(self) -> References:
-        """The values of references in the files."""
-        return self._references
+        self.references = references
 
     def reloaded(self) -> Pipelines:
-        """Read the folder again."""
-        return Pipelines(self._folder, self._references)
+        """The pipelines of the folder, read again."""
+        return Pipelines(self._folder, self.references)
 
     @property
     def usable(self) -> Mapping[str, Pipeline]:
-        """The valid ones by name."""
+        """The valid pipelines by name."""
         return self._all[0]
 
     @property
@@ -86,49 +82,49 @@ class Pipelines:
         return self._all[1]
 
     def hidden(self, text: str) -> str:
-        """A text about pipelines, with references in place of their values."""
-        return self._references.hidden(text)
+        """The text with values of references replaced by the references."""
+        return self.references.hidden(text)
 
     def find(self, name: str) -> Pipeline | None:
-        """The pipeline of that name; None if there is none, or if it can't be used."""
-        return self._alone(name) or self.usable.get(name)
+        """The pipeline of that name; None if there is none, or if its file is invalid."""
+        return self._load_only(name) or self.usable.get(name)
 
     def get(self, name: str) -> Pipeline:
         """The pipeline of that name.
 
         Raises:
-            ConfigError: Its own file is broken.
-            Terminal: Nothing has that name.
+            ConfigError: The file of that name is invalid.
+            Terminal: No pipeline has that name.
         """
         return self.find(name) or find_by_name("pipeline", name, self.usable, self.broken)
 
-    def _alone(self, name: str) -> Pipeline | None:
-        """The pipeline of that name, if exactly one valid file has it, found without loading all files; None if all are
-        loaded already.
+    def _load_only(self, name: str) -> Pipeline | None:
+        """The pipeline of that name, if exactly one valid file has it, found without loading the other files; None if all files
+        are loaded already.
         """
         if "_all" in self.__dict__:
             return None
         candidates: list[Pipeline] = []
         for path in filter(lambda path: _may_be(path, name), _files(self._folder)):
             try:
-                pipeline = load_pipeline(path, self._references)
+                pipeline = load_pipeline(path, self.references)
             except ConfigError:
-                continue  # told when all are read, if nothing else has the name
+                continue  # reported when all files are loaded, if no other has the name
             if pipeline.name == name:
                 candidates.append(pipeline)
         return candidates[0] if len(candidates) == 1 else None
 
     @cached_property
     def _all(self) -> tuple[Mapping[str, Pipeline], tuple[ConfigError, ...]]:
-        return load_folder(self._folder, lambda path: load_pipeline(path, self._references), PIPELINE_FILE_INVALID)
+        return load_folder(self._folder, lambda path: load_pipeline(path, self.references), PIPELINE_FILE_INVALID)
 
 
 def find_by_name(kind: str, name: str, usable: Mapping[str, N], broken: Iterable[ConfigError], hint: str = "none") -> N:
-    """Return what has a name among the files of a folder.
+    """Return the pipeline or capture (`kind`) of a name. `hint` is the next step if there are none at all.
 
     Raises:
-        ConfigError: Its own file is broken.
-        Terminal: Nothing has that name; `hint` says what to do if there is none at all.
+        ConfigError: The file of that name is invalid.
+        Terminal: Nothing has that name.
     """
     if name in usable:
         return usable[name]
@@ -143,7 +139,7 @@ def find_by_name(kind: str, name: str, usable: Mapping[str, N], broken: Iterable
 
 
 def load_pipelines(folder: Path, references: References) -> Pipelines:
-    """Read every ``*.yaml`` and ``*.yml`` of a folder at once; one broken file does not hide the others.
+    """Read every ``*.yaml`` and ``*.yml`` of a folder now, unlike `Pipelines`; an invalid file does not hide the others.
 
     Raises:
         Terminal: There is no such folder.
@@ -156,7 +152,7 @@ def load_pipelines(folder: Path, references: References) -> Pipelines:
 def load_folder(
     folder: Path, load: Callable[[Path], N], code: ErrorCode
 ) -> tuple[dict[str, N], tuple[ConfigError, ...]]:
-    """Read every ``*.yaml`` and ``*.yml`` of a folder with `load`: the valid ones by name, and the problems of the others."""
+    """Read every ``*.yaml`` and ``*.yml`` of a folder with `load`. Returns the valid ones by name, and the errors of the others."""
     files_by_name: dict[str, list[tuple[Path, N]]] = {}
     broken: list[ConfigError] = []
     for path in _files(folder):
@@ -168,7 +164,7 @@ def load_folder(
         files_by_name.setdefault(loaded.name, []).append((path, loaded))
     usable = {name: files[0][1] for name, files in files_by_name.items() if len(files) == 1}
     for name, files in files_by_name.items():
-        if len(files) > 1:  # none of them runs: a copy must not take over the other's position
+        if len(files) > 1:  # none of them is valid: a copy must not take over the position of the original
             paths = ", ".join(str(path) for path, _ in files)
             broken += [
                 ConfigError(path, [f"name: {name!r} is the name of several files: {paths}"], code) for path, _ in files
@@ -177,21 +173,21 @@ def load_folder(
 
 
 def file_of(folder: Path, name: str) -> Path:
-    """The file of a pipeline, which need not be there: the one that states its name; else one that is called so and states none."""
+    """The file of a pipeline: the one that states its name, else one with that file name that states no name, else a new path."""
     usual, short_ending = folder / f"{name}.yaml", folder / f"{name}.yml"
     if (stated := _read_name(usual)) == name:
         return usual
     if _read_name(short_ending) == name:
         return short_ending
     stating = (path for path in _files(folder) if _may_be(path, name) and _read_name(path) == name)
-    called = (path for path in _files(folder) if path.stem == name and _read_name(path) is None)
-    further_files = (folder / f"{name}.connector{number or ''}.yaml" for number in count())
-    free = (path for path in further_files if not os.path.lexists(path))  # whoever has the others is another pipeline
-    return next(chain(stating, called), usual if stated is None else next(free))
+    named_so = (path for path in _files(folder) if path.stem == name and _read_name(path) is None)
+    new_paths = (folder / f"{name}.connector{number or ''}.yaml" for number in count())
+    free = (path for path in new_paths if not os.path.lexists(path))  # existing ones belong to other pipelines
+    return next(chain(stating, named_so), usual if stated is None else next(free))
 
 
 def files_of_same_name(file: Path) -> list[Path]:
-    """Further files of a folder that state the name which a file states: none of them runs."""
+    """Other files in the folder of a file that state the same name, so that none of them is valid."""
     name = _read_name(file)
     further = (path for path in _files(file.parent) if path != file)
     return [path for path in further if isinstance(name, str) and _may_be(path, name) and _read_name(path) == name]
@@ -209,12 +205,12 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _may_be(path: Path, name: str) -> bool:
-    """Whether a file may hold the pipeline of that name: any file that does not clearly state another name."""
+    """Whether a file may be the one of that pipeline, because it does not clearly state another name."""
     return _stated_name(path) in (None, name)
 
 
 def _stated_name(path: Path) -> str | None:
-    """The name that a file clearly states."""
+    """The name that a file states, found without parsing it; None if that is not certain."""
     try:
         lines = _NAME_LINE.findall(read_text(path, path.parent))
     except UnreadableFileError:
@@ -224,18 +220,18 @@ def _stated_name(path: Path) -> str | None:
 
 
 def named_files(folder: Path) -> dict[str, Path]:
-    """The files of a folder by the names that they state, and by their own. They need not be usable."""
+    """The files of a folder by the names that they state, and by their file names, even if they are invalid."""
     files = _files(folder)
     return {path.stem: path for path in files} | {_stated_name(path) or path.stem: path for path in files}
 
 
 CAPTURES: Final = "captures"
-"""Folder of capture files, beside the folder of pipeline files."""
+"""Name of the folder of capture files, beside the folder of pipeline files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """All capture files of a folder: those that can be used, and the errors of the others."""
+    """The capture files of a folder: the valid ones by name, and the errors of the others."""
 
     usable: Mapping[str, Capture]
     broken: tuple[ConfigError, ...] = ()
@@ -244,18 +240,18 @@ class Captures:
         """The capture of that name.
 
         Raises:
-            ConfigError: Its own file is broken.
-            Terminal: Nothing has that name.
+            ConfigError: The file of that name is invalid.
+            Terminal: No capture has that name.
         """
         return find_by_name("capture", name, self.usable, self.broken, "none; docs/capture.md says how to make one")
 
 
-@partial(refuses_by_name, code=CAPTURE_FILE_INVALID)
+@partial(as_config_error, code=CAPTURE_FILE_INVALID)
 def load_capture(path: Path, references: References) -> Capture:
     """Read one capture file.
 
     Raises:
-        ConfigError: It can't be read, isn't YAML, or does not fit the model of its kind.
+        ConfigError: The file can't be read, isn't YAML, or does not fit the model of its kind.
     """
     kind = read_yaml(path, path.parent).get("capture")
     if not isinstance(kind, str) or kind not in KINDS:
@@ -264,7 +260,7 @@ def load_capture(path: Path, references: References) -> Capture:
 
 
 def load_captures(folder: Path, references: References) -> Captures:
-    """Read every ``*.yaml`` and ``*.yml`` of a folder, none where there is no folder; one broken file does not hide the others."""
+    """Read every ``*.yaml`` and ``*.yml`` of a folder, which need not exist; an invalid file does not hide the others."""
     return Captures(*load_folder(folder, lambda path: load_capture(path, references), CAPTURE_FILE_INVALID))
 
 
@@ -275,11 +271,11 @@ Weight = Literal["info", "warning", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """One thing that a change does.
+    """One effect of a change.
 
     Attributes:
-        weight: `info`; `warning`: a person may not have meant it; `refused`: the next run would refuse it.
-        text: What happens, in words.
+        weight: `info`; `warning`: the effect may not be intended; `refused`: the next run would refuse the change.
+        text: Description of the effect.
     """
 
     weight: Weight
@@ -289,17 +285,17 @@ class Impact:
 Kind = Literal["new", "removed", "renamed", "changed"]
 
 _HIDDEN = ("properties", "conf")
-"""Keys below which passwords may stand: that something changed is told, not what."""
+"""Keys whose values may contain passwords, so that changed values are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """One key that differs.
+    """A key whose value differs between two versions.
 
     Attributes:
         path: Its path in the file, such as `limits.max_records`; entries of `destinations` by the name of their table.
-        before: Its value, None if it was not there.
-        after: The same, of the new version.
+        before: Its value in the old version; None if it had none.
+        after: Its value in the new version; None if it has none.
     """
 
     path: str
@@ -309,14 +305,15 @@ class KeyChange:
     def __str__(self) -> str:
         if any(part in _HIDDEN for part in self.path.split(".")):
             return self.path
-        return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}"
+        before, after = ("(none)" if value is None else value for value in (self.before, self.after))
+        return f"{self.path}: {before} -> {after}"
 
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[F]):
-    """One pipeline or capture that differs.
+    """A pipeline or capture that differs between two versions.
 
-    `before` is None for a new one, `after` for a removed one; `keys` lists the changed keys of one that both versions have.
+    `before` is None for a new one, `after` for a removed one; `keys` are the changed keys if both versions have it.
     """
 
     kind: Kind
@@ -326,12 +323,11 @@ class Change(Generic[F]):
     keys: tuple[KeyChange, ...] = ()
 
     def touches(self, *paths: str) -> bool:
-        """Whether one of these keys, or a key below them, differs."""
+        """Whether one of these keys, or a key below one of them, differs."""
         return any(key.path == path or key.path.startswith(f"{path}.") for key in self.keys for path in paths)
 
 
 PipelineChange = Change[Pipeline]
-
 CaptureChange = Change[Capture]
 
 
@@ -346,7 +342,7 @@ def capture_difference(before: Mapping[str, Capture], after: Mapping[str, Captur
 
 
 def source_of(capture: Capture) -> tuple[object, ...]:
-    """What a capture reads."""
+    """The source of a capture: its paths, or its database with table or query."""
     if isinstance(capture, FileCapture):
         return (capture.paths,)
     return (capture.database, capture.table, capture.query)
@@ -371,7 +367,7 @@ def _difference(
 
 
 def key_changes(before: BaseModel, after: BaseModel) -> tuple[KeyChange, ...]:
-    """The keys in which two models of one kind differ, by path."""
+    """The keys in which two models of one kind differ, sorted by path."""
     old, new = (dict(_leaves("", model.model_dump(mode="json", by_alias=True))) for model in (before, after))
     return tuple(
         KeyChange(path, old.get(path), new.get(path))
@@ -396,10 +392,6 @@ def _is_same(before: Pipeline, after: Pipeline) -> bool:
     return bool(shared or before.create is not None) and before.source == after.source
 
 
-def _shown(value: str | None) -> str:
-    return "(none)" if value is None else value
-
-
 _VERSION: Final = 2
 
 _NAME: Final = re.compile(r"frazil-[a-z0-9_]+-rules-[0-9a-f]{12}\.json(\.\w+)?")
@@ -409,37 +401,37 @@ _TEXTS: Final = ("schema_", "schema_imports")
 
 
 class UnfitRulesError(ValueError):
-    """A text that does not give back the rules that its hash names."""
+    """A stored text does not have the rules of its fingerprint."""
 
 
 def rules_file(pipeline: str, fingerprint: str) -> str:
-    """Name of the file, in the metadata folder of the ledger."""
+    """Name of the file with the rules of this fingerprint, in the metadata folder of the ledger."""
     return f"frazil-{pipeline}-rules-{fingerprint}.json"
 
 
 def is_rules_file(path: str) -> bool:
-    """Whether a path is of such a file, of whatever pipeline: batches name it as long as the ledger has them."""
+    """Whether a path is that of a file with rules, of any pipeline. Such files are needed as long as the ledger has their batches."""
     return _NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def rules_text(pipeline: Pipeline) -> str:
-    """The stored text of a pipeline: its file with references unresolved, and the texts of its schema files."""
+    """The rules of a pipeline as text: parts of its file, with references unresolved, and the texts of its schema files."""
     halves = {"value": pipeline.file.value, "key": pipeline.file.key}
     texts = {
         half: {name: getattr(half_settings, name) for name in _TEXTS if name in half_settings.model_fields_set}
         for half, half_settings in halves.items()
         if half_settings is not None and half_settings.schema_file is not None
     }
-    # YAML's times as the hash has them: Python's text of one has a blank where that has a T.
+    # YAML's times are written as in the hash, with a T, where Python's own text has a blank.
     return json.dumps(to_jsonable_python({"v": _VERSION, "parts": pipeline.parts, "texts": texts}))
 
 
 def pipeline_of(text: str | bytes, present: Pipeline, fingerprint: str, references: References) -> Pipeline:
-    """The pipeline under the rules of a stored text; keys that decide no outcome come from the present file.
+    """The pipeline with the rules of a stored text, and with the other keys of the present file.
 
     Raises:
-        UnfitRulesError: They are not those of the hash: another Frazil wrote them, a reference stands for another value by now, or
-            somebody edited the text.
+        UnfitRulesError: The rules have another fingerprint: another version of Frazil wrote them, a reference has another value now,
+            or somebody edited the text.
     """
     own = present.file.model_dump(mode="json", by_alias=True, include={"name", "source", "catalog"}, exclude_unset=True)
     try:
@@ -448,10 +440,10 @@ def pipeline_of(text: str | bytes, present: Pipeline, fingerprint: str, referenc
         pipeline = Pipeline.model_validate({**own, **parts})
         halves = {half: getattr(pipeline, half).model_copy(update=texts) for half, texts in rules["texts"].items()}
         pipeline = pipeline.model_copy(update=halves)
-        is_of_hash = pipeline.outcome_fingerprint == fingerprint
+        has_fingerprint = pipeline.outcome_fingerprint == fingerprint
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnfitRulesError(f"can't be read ({type(error).__name__})") from error
-    if not is_of_hash:
+    if not has_fingerprint:
         raise UnfitRulesError(
             "gives another hash: of another version of Frazil, with other values of references, or edited"
         )

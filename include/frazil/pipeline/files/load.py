@@ -1,5 +1,5 @@
-"""Reads pipeline and settings files: YAML, references, models. Every complaint is a sentence that names the file, the
-key path and the nearest valid name.
+"""Reads pipeline, capture and settings files: YAML, references, models. Every error names the file and the key path, and has a hint at
+the nearest valid name.
 """
 
 from __future__ import annotations
@@ -35,46 +35,39 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.value import Decoding
 from frazil.pipeline.settings.settings import Settings
 
-_LITERAL = "literal["
-"""How pydantic names the branch of a union that takes certain words."""
+_LITERAL, _VALIDATED, _MAPPING = "literal[", "function-after[", "dict["
+"""Prefixes of pydantic's names for branches of a union: certain words, a model with a validator, a mapping."""
 
-_CHECKED = "function-after["
-"""How pydantic names the branch of a union whose model is checked as a whole."""
-
-_MAPPING = "dict["
-"""How pydantic names the branch of a union that takes a mapping."""
-
-
-_LONGEST = 200
-"""Characters that are quoted of what a file has."""
+_MAX_QUOTED = 200
+"""Most characters that an error quotes of a value."""
 
 
 def problems(
     model: type[BaseModel], error: ValidationError, raw: Mapping[Any, Any], values: Mapping[str, str]
 ) -> list[str]:
-    """One line per error of pydantic, without consequential errors and without resolved references.
+    """One line per error of pydantic, without follow-up errors and without values of references.
 
-    A tuple that lost its broken items is also called too short, and the other branch of a union complains as well.
+    Follow-up errors are: a tuple is too short because its broken items are missing, and the unused branch of a union.
     """
-    complaints = error.errors()
-    outer = {details["loc"][:depth] for details in complaints for depth in range(len(details["loc"]))}
+    errors = error.errors()
+    outer = {details["loc"][:depth] for details in errors for depth in range(len(details["loc"]))}
     return [
-        _problem(model, details, raw, values) + _quoting(details)
-        for details in complaints
+        _problem(model, details, raw, values) + _comma_hint(details)
+        for details in errors
         if not (details["type"] == "too_short" and details["loc"] in outer) and not _is_other_branch(details)
     ]
 
 
 def _is_other_branch(details: Any) -> bool:
-    """Whether an error belongs to the branch of a union that the author did not use: text or mapping."""
+    """Whether an error is from the branch of a union that the author did not use: text or mapping."""
     if details["type"] == "model_type":
         return isinstance(details["input"], str)
     is_branch = any(str(part).startswith(_LITERAL) for part in details["loc"][-1:])
     return details["type"] == "literal_error" and is_branch and not isinstance(details["input"], str)
 
 
-def _quoting(details: Any) -> str:
-    """Advice at the rest of a text that YAML split at its comma, as in `{price: decimal(12,2)}`."""
+def _comma_hint(details: Any) -> str:
+    """A hint for the second part of a text that YAML split at a comma, as in `{price: decimal(12,2)}`."""
     rest = str(details["loc"][-1]) if details["loc"] else ""
     is_rest = details["input"] is None and any(rest.count(end) > rest.count(start) for start, end in ("()", "<>"))
     return "; between braces YAML splits a text at its comma: quote it, as in 'decimal(12,2)'" if is_rest else ""
@@ -93,7 +86,7 @@ def _problem(model: type[BaseModel], details: Any, raw: Mapping[Any, Any], value
     if details["type"] == "missing":
         return f"{where}: is required and missing"
     if isinstance(text := _written(raw, place.path), str) and REFERENCE.search(text):
-        # Even the complaint may quote a part of the value.
+        # Even pydantic's message may quote a part of the value.
         expected = f"; expected: {place.description}" if place.description else ""
         return f"{where}: what {text!r} stands for does not fit{expected}"
     message = hide(details["msg"].removeprefix("Value error, "), values)
@@ -102,7 +95,7 @@ def _problem(model: type[BaseModel], details: Any, raw: Mapping[Any, Any], value
 
 
 def _written(raw: object, path: Sequence[str]) -> object:
-    """The value of a file at a key path, or above it where the model parses a text into parts."""
+    """The value of a file at a key path; if the model parses a text into parts, this text."""
     node = raw
     for part in path:
         if isinstance(node, dict):
@@ -119,12 +112,12 @@ def _quoted(value: object) -> str:
         text = repr(value)
     except ValueError:  # a number of thousands of digits
         return "a number that is too long to be shown"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place in a file by its model: key path, valid keys, whether it may contain secrets, and its description."""
+    """A place in a file: key path, valid keys, whether it may contain secrets, and its description in the model."""
 
     path: tuple[str, ...]
     keys: tuple[str, ...]
@@ -137,28 +130,24 @@ class _Place:
         path: list[str] = []
         secret, description = False, None
         for part in loc:
-            # pydantic names the branch of a union, which is no key of the file
-            if branch := [one for one in types if _is_model(one) and one.__name__ == part]:
+            # A part may be the branch of a union, which is no key of the file.
+            if branch := [model_type for model_type in types if _is_model(model_type) and model_type.__name__ == part]:
                 types = branch
                 continue
-            if str(part).startswith((_LITERAL, _CHECKED, _MAPPING)):
+            if str(part).startswith((_LITERAL, _VALIDATED, _MAPPING)):
                 continue
             path.append(str(part))
             fields = [field for model in types if _is_model(model) and (field := _field(model, part))]
             secret |= any(not field.repr for field in fields)
             description = next((field.description for field in fields), description)
             types = [inner for outer in types for inner in _inside(outer, part)]
-        keys = tuple(key for model_type in types if _is_model(model_type) for key in _keys(model_type))
+        fields_by_name = (model.model_fields for model in types if _is_model(model))
+        keys = tuple(field.alias or name for fields in fields_by_name for name, field in fields.items())
         return cls(tuple(path), keys, secret, description)
 
 
-def _keys(model: type[BaseModel]) -> Iterator[str]:
-    """The keys of a model as they are written in the file."""
-    yield from (field.alias or name for name, field in model.model_fields.items())
-
-
 def _field(model: type[BaseModel], key: str | int) -> FieldInfo | None:
-    """The field that a file's key fills, also where the attribute has another name."""
+    """The field of a key, by the key's name in files or by the attribute's name."""
     return next((field for name, field in model.model_fields.items() if key in (field.alias, name)), None)
 
 
@@ -167,7 +156,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def _inside(annotation: Any, part: str | int) -> Iterator[Any]:
-    """The annotations that hold for one key, or one item, of an annotation."""
+    """The possible types of a key, or of an item, within a type."""
     if _is_model(annotation):
         field = _field(annotation, part)
         yield from _branches(field.annotation) if field else ()
@@ -176,6 +165,7 @@ def _inside(annotation: Any, part: str | int) -> Iterator[Any]:
 
 
 def _branches(annotation: Any) -> tuple[Any, ...]:
+    """The types of a union, nested ones included; the type itself if it is none."""
     if get_origin(annotation) is Annotated:
         return _branches(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -186,19 +176,19 @@ def _branches(annotation: Any) -> tuple[Any, ...]:
 M = TypeVar("M", bound=BaseModel)
 
 SCHEMAS = "schemas"
-"""Folder of schema files, beside the folder of pipeline files."""
+"""Name of the folder of schema files, beside the folder of pipeline files."""
 
 MAX_IMPORTS: Final = 1_000
-"""Bounds the files that a .proto file imports, and those they import: each costs a look into the folder at every parse of Airflow."""
+"""Most files that a .proto file imports, directly or indirectly: each one is read whenever Airflow parses the DAG."""
 
 _IMPORT: Final = re.compile(
     r"""^[ \t]*import[ \t]+(?:public[ \t]+|weak[ \t]+)?(?:"([^"\n]+)"|'([^'\n]+)')""", re.MULTILINE
 )
-"""An import of a .proto file. One in a comment is read too, if its file is there, and changes nothing."""
+"""An import in a .proto file. An import in a comment matches, too, and does no harm: its file is read, if it exists."""
 
 
 class ConfigError(Terminal):
-    """A pipeline or settings file that can't be used.
+    """A pipeline, capture or settings file is invalid.
 
     Attributes:
         file: The file.
@@ -209,48 +199,48 @@ class ConfigError(Terminal):
         self.file = file
         self.problems = problems
         super().__init__(
-            "\n  ".join([f"{writable(str(file))}:", *problems]),
+            "\n  ".join([f"{storable_name(str(file))}:", *problems]),
             code=code,
-            next_step=f"mend the file, then check it: frazil validate {writable(str(file))}",
+            next_step=f"mend the file, then check it: frazil validate {storable_name(str(file))}",
         )
 
 
-def writable(name: str) -> str:
-    """Name of a file as a text that can be stored, also if its bytes are no UTF-8."""
+def storable_name(name: str) -> str:
+    """The name of a file as text that can be stored, even if its bytes are not UTF-8."""
     return name.encode(errors="backslashreplace").decode()
 
 
-def refuses_by_name(
+def as_config_error(
     load: Callable[[Path, References], M], code: ErrorCode = PIPELINE_FILE_INVALID
 ) -> Callable[[Path, References], M]:
-    """Turn any other error while reading a file into a problem of that file, so that other files are still read."""
+    """Decorate a function that loads a file: other errors become a ConfigError of the file, so that other files are still read."""
 
     @wraps(load)
-    def loaded(path: Path, references: References) -> M:
+    def load_or_refuse(path: Path, references: References) -> M:
         try:
             return load(path, references)
         except ConfigError as error:
             error.code = code
             raise
         except (ArithmeticError, ValueError, RecursionError) as error:
-            # Not the error's own text: it may quote what a reference stands for.
+            # Not the error's own text, which may quote the value of a reference.
             *_, place = traceback.extract_tb(error.__traceback__)
             problem = f"file: can't be read: {type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
         raise ConfigError(path, [problem], code)
 
-    return loaded
+    return load_or_refuse
 
 
-@refuses_by_name
+@as_config_error
 def load_pipeline(path: Path, references: References) -> Pipeline:
     """Read one pipeline file.
 
     Raises:
-        ConfigError: It can't be read, isn't YAML, or does not fit the model.
+        ConfigError: The file can't be read, isn't YAML, or does not fit the model.
     """
     raw = read_yaml(path, path.parent)
     pipeline = _model(path, raw, Pipeline, references.resolve_allowed).with_parts(raw)
-    if problems := list(_without_source(pipeline)):
+    if problems := list(_unfillable_columns(pipeline)):
         raise ConfigError(path, problems)
     halves = {"value": pipeline.value, "key": pipeline.key}
     try:
@@ -264,12 +254,12 @@ def load_pipeline(path: Path, references: References) -> Pipeline:
     return pipeline.model_copy(update=schemas) if schemas else pipeline
 
 
-def _without_source(pipeline: Pipeline) -> Iterator[str]:
-    """Problems: columns from keys without a key format, and a value format that no column uses."""
+def _unfillable_columns(pipeline: Pipeline) -> Iterator[str]:
+    """Problems of columns: columns of the key in a pipeline that decodes no keys, and tables without a column of the value."""
     has_keys = pipeline.key is not None or any(step.name == "ValueToKey" for step in pipeline.transforms)
     for key, destination in pipeline.declared.items():
-        of_key = [name for name, column in destination.columns.items() if column.part == "key"]
-        for name in () if has_keys else of_key:
+        key_columns = [name for name, column in destination.columns.items() if column.part == "key"]
+        for name in () if has_keys else key_columns:
             yield (
                 f"{key}.columns.{name}.part: keys are not decoded: declare how under key, or let the transform"
                 " ValueToKey make them"
@@ -280,7 +270,7 @@ def _without_source(pipeline: Pipeline) -> Iterator[str]:
 
 
 def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:
-    """`value` or `key` with the text of its schema file, which decides outcomes as the pipeline file does."""
+    """`value` or `key` with the text of its schema file, which decides outcomes like the pipeline file."""
     folder = path.parent.parent / SCHEMAS
     main = folder / str(decoding.schema_file)
     try:
@@ -294,13 +284,13 @@ def _with_schema(path: Path, half: str, decoding: Decoding) -> Decoding:
 
 
 def _add_imports(texts: dict[str, str], folder: Path, importing_folder: Path) -> None:
-    """Add the files that a .proto file imports, and after each of them those that it imports itself.
+    """Add the files that a .proto file imports, directly or indirectly, to the texts by path.
 
-    They are looked for from the folder of schemas on, then beside the file that the pipeline names. What is in neither place may
-    come with the compiler, which says so otherwise.
+    A path is relative to the folder of schemas, or to the folder of the file that the pipeline names. Files in neither place are
+    skipped: the compiler may have them, and reports them otherwise.
     """
     size = len(texts[""])
-    unread = [_IMPORT.finditer(texts[""])]  # innermost file last: files may import each other in any depth
+    unread = [_IMPORT.finditer(texts[""])]  # a stack, since imports may be nested more deeply than Python recurses
     while unread:
         if (statement := next(unread[-1], None)) is None:
             unread.pop()
@@ -331,7 +321,7 @@ def load_settings(path: Path, references: References) -> Settings:
     """Read the settings file.
 
     Raises:
-        ConfigError: It can't be read, isn't YAML, or does not fit the model.
+        ConfigError: The file can't be read, isn't YAML, or does not fit the model.
     """
     raw = read_yaml(path)
     if ambiguous := list(ambiguous_connections(raw)):
@@ -340,10 +330,10 @@ def load_settings(path: Path, references: References) -> Settings:
 
 
 def load_model(path: Path, model: type[M], references: References) -> M:
-    """Read a pipeline or capture file as a model. It may refer to what the settings allow, and to nothing else.
+    """Read a pipeline or capture file as a model. Only references that the settings allow are resolved.
 
     Raises:
-        ConfigError: It can't be read, isn't YAML, or does not fit the model.
+        ConfigError: The file can't be read, isn't YAML, or does not fit the model.
     """
     return _model(path, read_yaml(path, path.parent), model, references.resolve_allowed)
 
@@ -357,19 +347,19 @@ def _model(path: Path, raw: Mapping[Any, Any], model: type[M], resolve: Callable
             return model.model_validate(content)
         except ValidationError as error:
             unresolved = problems(model, error, raw, values)
-    # Raised out here: an error that was being handled would be printed with it, and quote values.
+    # Raised outside of the handler, because Python would print the handled error, which quotes values, as well.
     raise ConfigError(path, unresolved)
 
 
 def read_yaml(path: Path, folder: Path | None = None) -> dict[Any, Any]:
-    """Read a YAML file that has keys and values, without resolving references.
+    """Read a YAML file with keys and values, without resolving references.
 
     Args:
         path: The file.
-        folder: Where it must lie, whatever links lead to it; None: anywhere.
+        folder: The folder that the file must be in, after all links are followed; None: any.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The file can't be read, or is no such file.
     """
     try:
         raw = parse_yaml(read_text(path, folder))
@@ -389,16 +379,16 @@ def read_yaml(path: Path, folder: Path | None = None) -> dict[Any, Any]:
 
 
 def resolve_references(node: object, references: References) -> Any:
-    """Values of a pipeline file with its references resolved.
+    """The values of a pipeline file with its references resolved.
 
     Raises:
         ValueError: A reference has no value now, or is no longer allowed.
     """
     problems: list[str] = []
-    values = _substitute(node, references.resolve_allowed, (), {}, problems)
+    resolved = _substitute(node, references.resolve_allowed, (), {}, problems)
     if problems:
         raise ValueError("references that can't be resolved")
-    return values
+    return resolved
 
 
 def _substitute(
@@ -408,7 +398,7 @@ def _substitute(
     values: dict[str, str],
     problems: list[str],
 ) -> object:
-    """`node` with every reference replaced; complaints are collected, not raised, so that all show at once.
+    """The value `node` with every reference resolved. Problems are collected, not raised, so that all are reported at once.
 
     Args:
         node: A value of a file.

@@ -1,4 +1,4 @@
-"""Alert keys of both files: channels and the monitor in the settings, routes and thresholds in a pipeline file."""
+"""Keys for alerts: channels and the monitor in the settings file, routes and thresholds in a pipeline file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, create_model, model_validator
 
 from frazil.pipeline.channels import CHANNELS, SEVERITIES, Channel, Severity
 from frazil.pipeline.models.maintenance import Age
-from frazil.pipeline.syntax.strict import AtKey, Model, kinds_by_key, nearest, option_keys
+from frazil.pipeline.syntax.strict import InvalidKey, Model, kinds_by_key, nearest, option_keys
 from frazil.records import options_of
 
 Kind = Literal[
@@ -28,20 +28,19 @@ Kind = Literal[
     "unreadable",
     "dead_letters",
 ]
-"""What a notice may be about; docs/alerts.md says of each what it means, docs/runbooks what to do."""
-
+"""Subject of a notice: docs/alerts.md has the meaning of each kind, docs/runbooks what to do about it."""
 
 _TYPES_OF: Final = kinds_by_key({name: options_of(channel) for name, channel in CHANNELS.items()})
-"""Types of channels that have an option."""
+"""Option -> types of channels that have it."""
 
 
 class _ChannelSettings(Model):
-    """A way to notify people. What is secret about it (passwords, tokens, addresses with tokens) is in its Airflow connection."""
+    """A way to notify people. Its secrets (passwords, tokens, addresses with tokens) are in its Airflow connection."""
 
     type: str
-    connection: str = Field(description="Airflow connection that says where to, and holds what is secret.")
+    connection: str = Field(description="Airflow connection with the address and the secrets.")
     severity: Severity = Field(
-        "warning", description="The least urgent notices that go this way: `info`, `warning` or `critical`."
+        "warning", description="Lowest severity of notices that the channel gets: `info`, `warning` or `critical`."
     )
 
     @property
@@ -51,13 +50,13 @@ class _ChannelSettings(Model):
         return channel(self.connection, **{name: getattr(self, name) for name in options_of(channel)})
 
     @model_validator(mode="after")
-    def _has_what_its_type_needs(self) -> Self:
+    def _options_fit(self) -> Self:
         for key, types in _TYPES_OF.items():
             field, value = type(self).model_fields[key], getattr(self, key)
             if self.type not in types and value and value != field.default:
-                raise AtKey(field.alias or key, f"is for type {' or '.join(types)}, and this one is {self.type}")
+                raise InvalidKey(field.alias or key, f"is for type {' or '.join(types)}, and this one is {self.type}")
         for key, problem in self.channel.problems():
-            raise AtKey(key, problem)
+            raise InvalidKey(key, problem)
         return self
 
 
@@ -76,11 +75,11 @@ else:
 
 
 class AlertSettings(Model):
-    """Where alerts are sent. A single channel gets every important notice of every pipeline."""
+    """Where alerts are sent. If there is a single channel, it gets every notice that is urgent enough, of every pipeline."""
 
     channels: dict[str, ChannelSettings] = Field(min_length=1, description="Channels that get notices, by name.")
     every: Age = Field("2m", description="How often the DAG `monitor` checks every pipeline.")
-    remind_after: Age = Field("4h", description="When a notice is sent again, if its condition lasts.")
+    remind_after: Age = Field("4h", description="Time after which a notice is sent again, if the problem persists.")
 
 
 class AlertRoute(Model):
@@ -130,8 +129,8 @@ class Alerts(Model):
 
 
 def unknown_channels(alerts: Alerts | Literal[False], settings: AlertSettings | None) -> Iterator[str]:
-    """Channels that a pipeline names and the settings don't have, one line each; none where the settings have none at all."""
-    if alerts is False or settings is None:  # where nobody is told, such as on somebody's own machine
+    """One line per channel that a pipeline names and the settings don't have; none if the settings have no alerts at all."""
+    if alerts is False or settings is None:  # such as on a developer's machine
         return
     channels = list(settings.channels)
     for name in alerts.channels:
@@ -143,7 +142,7 @@ def unknown_channels(alerts: Alerts | Literal[False], settings: AlertSettings | 
 def channels_for(
     alerts: Alerts | Literal[False], settings: AlertSettings | None, kind: str, severity: Severity
 ) -> list[str]:
-    """Names of the channels that are notified of a notice, in the order of the settings."""
+    """Names of the channels that get a notice, in the order of the settings."""
     if alerts is False or settings is None or kind in alerts.silent:
         return []
     names = []

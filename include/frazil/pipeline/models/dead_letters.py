@@ -1,4 +1,4 @@
-"""Keys for records that can't become rows: where dead letters go, and how many are tolerated."""
+"""Keys for dead letters: where they go, how many are tolerated, and how they are reported."""
 
 from __future__ import annotations
 
@@ -28,59 +28,59 @@ class DeadLetterTopic(Model):
     partitions: int = Field(
         1,
         ge=1,
-        description="Partitions that it is made with if it is missing, replicated as the brokers are configured. Another"
-        " number of one that exists is fine.",
+        description="Partitions of the topic if it is missing and Frazil creates it, with the brokers' default replication. An"
+        " existing topic may have any number.",
     )
 
 
 class LetterReporting(Model):
-    """How often new dead letters are reported, and from how many on people are notified."""
+    """How often new dead letters are reported, and how many of them cause a notice."""
 
     schedule: Schedule = Field(
         "1d",
-        description="How often Airflow looks for new dead letters: a duration or a cron expression, in UTC. Without new ones"
+        description="How often Airflow checks for new dead letters: a duration or a cron expression, in UTC. Without new ones"
         " there is no report.",
     )
     threshold: int = Field(
-        1, ge=1, description="New dead letters from which on the report is sent. Below, it is only kept."
+        1, ge=1, description="Number of new dead letters from which on the report is also sent, not only stored."
     )
     samples: int = Field(3, ge=0, le=20, description="Letters of each code, topic and table that the report shows.")
 
 
 class DeadLetters(Model):
-    """Where records go that can't be decoded, converted or routed."""
+    """What happens to records that can't be decoded, converted or routed."""
 
-    table: TableName | None = Field(None, description="Default: `<namespace>.<pipeline>__dead_letters`.")
+    table: TableName | None = Field(
+        None, description="Name of the table of dead letters. Default: `<namespace>.<pipeline>__dead_letters`."
+    )
     tolerance: Tolerance | Literal["none", "all"] = Field(
         default_factory=Tolerance,
-        description="How many a batch may have: `none` (the first one is one too many), `all`, or limits. Records count, each"
-        " once, however many of the destinations it does not fit. Where only records with code `TABLE_NOT_MADE` exceed `max_rate`, the run"
-        " publishes, and says so.",
+        description="How many dead letters a batch may have: `none`, `all`, or limits. Each record counts once, however many"
+        " destinations it does not fit. If only records with code `TABLE_NOT_MADE` exceed `max_rate`, the run publishes and reports"
+        " it.",
     )
     on_exceed: Literal["fail", "dead_letter_and_alert"] = Field(
         "fail",
-        description="With more than tolerated: the run fails and publishes nothing, or it publishes rows and dead letters"
-        " and says so loudly (in its report, and as `tolerance_exceeded` in its result). A run that fails for `none` or"
-        " `max_count` stops reading there.",
+        description="What to do with more dead letters than tolerated. `fail`: the run fails and publishes nothing; with"
+        " `none` or `max_count` it stops reading at the first one too many. `dead_letter_and_alert`: the run publishes rows and dead"
+        " letters and reports it (in its output, and as `tolerance_exceeded` in its result).",
     )
     log: bool = Field(
         False,
-        description="Whether a run reports code and coordinates of each dead letter, at most 100 per batch. Never what is"
-        " in a record, nor a message that quotes it.",
+        description="Whether a run prints code and coordinates of each dead letter, at most 100 per batch. It never prints"
+        " content of a record, nor a message that quotes it.",
     )
     payload: Literal["full", "redacted", "none"] = Field(
         "full",
-        description="What a dead letter keeps of its record: `full` is key, value and headers as they came; `redacted`"
-        " their sizes and hashes; `none` nothing. The latter two keep no message that quotes the record either, nor"
-        " names that are not declared, and such letters can't be replayed from the table.",
+        description="What a dead letter keeps of its record. `full`: key, value and headers, unchanged. `redacted`: their sizes"
+        " and hashes. `none`: nothing. With the latter two it has no message that quotes the record and no undeclared names, and"
+        " can't be replayed from the table.",
     )
-
     topic: DeadLetterTopic | None = Field(
         None,
-        description="Kafka topic that gets the dead letters of each batch as well, at least once, as they came, with Kafka Connect's"
-        " `__connect.errors.*` headers: a name, or a mapping. Needs `payload: full`.",
+        description="Kafka topic that gets the dead letters of each batch, too, at least once: a name, or a mapping. The records"
+        " are unchanged, with Kafka Connect's `__connect.errors.*` headers. Requires `payload: full`.",
     )
-
     report: LetterReporting | Literal[False] = Field(
         default_factory=LetterReporting,
         description="The report of the DAG `dead_letters__<pipeline>`. `false`: none, and no such DAG.",
@@ -92,7 +92,7 @@ class DeadLetters(Model):
         return {"name": topic} if isinstance(topic, str) else topic
 
     @model_validator(mode="after")
-    def _has_records(self) -> DeadLetters:
+    def _payload_fits_topic(self) -> DeadLetters:
         if self.topic is not None and self.payload != "full":
             raise ValueError(
                 f"topic gets records as they came, and payload: {self.payload} keeps them out of every copy; leave the topic"
@@ -102,7 +102,7 @@ class DeadLetters(Model):
 
     @property
     def limits(self) -> Tolerance:
-        """`tolerance` as limits, whatever way it is written."""
+        """`tolerance` as limits, also if it is `none` or `all`."""
         if self.tolerance == "none":
             return Tolerance(max_rate=1, min_records=0, max_count=0)
         if self.tolerance == "all":
@@ -110,10 +110,10 @@ class DeadLetters(Model):
         return self.tolerance
 
     def refuse_as_source(self, reads: Callable[[str], bool]) -> None:
-        """Refuse a topic of dead letters that the pipeline reads.
+        """Refuse a topic of dead letters that the pipeline itself reads.
 
         Raises:
-            ValueError: It does.
+            ValueError: The pipeline reads it.
         """
         if self.topic is not None and reads(self.topic.name):
             raise ValueError(

@@ -1,12 +1,12 @@
-"""The tables of a pipeline: destinations and their columns, the log of changes beside a merged table, and the template
-of tables that records name.
+"""Keys for the tables of a pipeline: destinations with their columns, history tables of merged tables, and the template of
+auto-created tables.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -22,14 +22,14 @@ from frazil.pipeline.models.layout import (
     parse_sort_field,
 )
 from frazil.pipeline.models.value import Column
-from frazil.pipeline.syntax.strict import AtKey, BranchName, Model, Namespace, TableName
+from frazil.pipeline.syntax.strict import BranchName, InvalidKey, Model, Namespace, TableName, readable
 from frazil.pipeline.syntax.types import VARIANT, Primitive, holds
 
 Evolve = Literal["none", "add", "widen", "full"]
 
 
 class TableColumns(Model):
-    """The columns of a table that are declared, and what becomes of fields that do not fit the ones it has."""
+    """The declared columns of a table, and how its columns change with the fields of records."""
 
     columns: dict[str, Column] = Field(
         default_factory=dict,
@@ -83,11 +83,11 @@ class TableColumns(Model):
 
     @property
     def evolves(self) -> Evolve:
-        """`evolve`, or what it is if it is left out."""
+        """`evolve`, or its default."""
         return self.evolve or ("none" if self.columns else "widen")
 
     @model_validator(mode="after")
-    def _evolves_if_it_says_how(self) -> TableColumns:
+    def _evolution_fits(self) -> TableColumns:
         options = [name for name in ("on_incompatible", "max_columns", "max_depth") if name in self.model_fields_set]
         if options and self.evolves == "none":
             raise ValueError(f"{options[0]} is for a table that records may change: write evolve: add, widen or full")
@@ -109,14 +109,14 @@ class KafkaColumns(Model):
 
 
 class TableTemplate(TableColumns):
-    """What a table is like, whatever its name: columns, layout, and how rows become part of it."""
+    """A table without its name: columns, layout, and how rows are written into it."""
 
-    partition_by: tuple[str, ...] = Field(
+    partition_by: tuple[Annotated[str, readable(parse_partition_field)], ...] = Field(
         (),
         description="Partition fields of a new table in Iceberg's syntax: `document`, `day(created_at)`,"
         " `bucket(16, id) as shard`, `truncate(4, name)`.",
     )
-    sort_by: tuple[str, ...] = Field(
+    sort_by: tuple[Annotated[str, readable(parse_sort_field)], ...] = Field(
         (),
         description="Sort order of a new table in Iceberg's syntax: `id`, `day(created_at) desc nulls last`. Each data"
         " file is written in this order.",
@@ -172,27 +172,13 @@ class TableTemplate(TableColumns):
     def _main_is_none(cls, value: str | None) -> str | None:
         return None if value == "main" else value
 
-    @field_validator("partition_by")
-    @classmethod
-    def _partition_syntax(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        [parse_partition_field(text) for text in value]
-        return value
-
-    @field_validator("sort_by")
-    @classmethod
-    def _sort_syntax(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        [parse_sort_field(text) for text in value]
-        return value
-
     @field_validator("properties", mode="before", json_schema_input_type=dict[str, str | bool | int])
     @classmethod
-    def _texts(cls, value: object) -> object:
-        """Properties are texts, which YAML reads as numbers and truth values where they look like some."""
+    def _property_texts(cls, value: object) -> object:
+        """Turn numbers and booleans, as YAML reads unquoted ones, into the texts that properties are."""
         if not isinstance(value, dict):
             return value
-        return {
-            name: json.dumps(setting) if isinstance(setting, bool | int) else setting for name, setting in value.items()
-        }
+        return {name: json.dumps(text) if isinstance(text, bool | int) else text for name, text in value.items()}
 
     @property
     def title(self) -> str:
@@ -201,33 +187,33 @@ class TableTemplate(TableColumns):
 
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
-        """`partition_by` as plain data."""
+        """`partition_by`, parsed."""
         return tuple(parse_partition_field(text) for text in self.partition_by)
 
     @property
     def sort_fields(self) -> tuple[SortField, ...]:
-        """`sort_by` as plain data."""
+        """`sort_by`, parsed."""
         return tuple(parse_sort_field(text) for text in self.sort_by)
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """Names of the Kafka columns in their order in the table, or none."""
+        """Names of the Kafka columns, in their order in the table; empty without Kafka columns."""
         k = self.kafka_columns
         return (k.topic, k.partition, k.offset, k.timestamp, k.batch) if k else ()
 
     @property
     def is_merged(self) -> bool:
-        """Whether rows are merged into the table by their key, which only an engine can do."""
+        """Whether rows are merged into the table by their key, which only Spark can do."""
         return self.write in ("upsert", "cdc")
 
     @property
     def is_history(self) -> bool:
-        """Whether rows are changes, one after the other, of which nothing is undone."""
+        """Whether the table is a history: one row per change."""
         return self.write == "history"
 
     @property
     def deleted_column(self) -> str | None:
-        """Name of the column that marks deleted rows, or None if they go."""
+        """Name of the column that marks deleted rows; None if they are removed."""
         return DELETED if self.is_merged and self.deletes == "soft" else None
 
     @property
@@ -247,19 +233,19 @@ class TableTemplate(TableColumns):
 
     @property
     def by_engine(self) -> bool:
-        """Whether only an engine can write the table: rows are merged into it, its format version is 3, or it is no Parquet."""
+        """Whether only Spark can write the table: rows are merged, its format version is 3, or its files are not Parquet."""
         return self.is_merged or self.format_version == "3" or self.file_format != "parquet"
 
     @property
     def takes_tombstones(self) -> bool:
-        """Whether a record without value can delete a row of the table: values are rows, and a key identifies them."""
+        """Whether a record without value can delete a row of the table, because values are rows that a key identifies."""
         return self.write in ("upsert", "history") and self.changes is None
 
     @property
     def absent_types(self) -> frozenset[str]:
-        """Types that the table can't have: Spark has no times, and PyIceberg 0.12 reads no UUIDs from ORC files."""
-        of_orc = {"uuid"} if self.file_format == "orc" else set()
-        return frozenset({"time", *of_orc}) if self.by_engine else frozenset()
+        """Types that the table can't have: Spark has no type time, and PyIceberg 0.12 reads no UUIDs from ORC files."""
+        absent = {"time", "uuid"} if self.file_format == "orc" else {"time"}
+        return frozenset(absent) if self.by_engine else frozenset()
 
     @model_validator(mode="after")
     def _version_fits(self) -> TableTemplate:
@@ -281,7 +267,7 @@ class TableTemplate(TableColumns):
         for kind in sorted(self.absent_types):
             for name, column in self.columns.items():
                 if holds(column.parsed, Primitive(kind)):
-                    raise AtKey(
+                    raise InvalidKey(
                         f"columns.{name}",
                         f"Spark has no type {kind} for it, and only Spark writes tables of format version 3, or of ORC, and those"
                         " that rows are merged into: declare it as string, which takes its text",
@@ -289,17 +275,17 @@ class TableTemplate(TableColumns):
         return self
 
     @model_validator(mode="after")
-    def _fits(self) -> TableTemplate:
+    def _columns_fit(self) -> TableTemplate:
         added = self.added_columns
         if len(set(added)) < len(added):
-            raise AtKey("kafka_columns", f"expected five names, found one twice: {', '.join(added)}")
+            raise InvalidKey("kafka_columns", f"expected five names, found one twice: {', '.join(added)}")
         if shadowed := [name for name in self.columns if name in added]:
-            raise AtKey(f"columns.{shadowed[0]}", "is the name of a Kafka column; rename it under kafka_columns")
+            raise InvalidKey(f"columns.{shadowed[0]}", "is the name of a Kafka column; rename it under kafka_columns")
         check_layout(self.title, self.columns, added, (self.partition_fields, self.sort_fields))
         return self
 
     @model_validator(mode="after")
-    def _merges(self) -> TableTemplate:
+    def _changes_fit(self) -> TableTemplate:
         for problem in merge_problems(self):
             raise ValueError(problem)
         return self
@@ -327,82 +313,73 @@ class Destination(TableTemplate, NamedTable):
         return self.table
 
     def keyed(self, identifier: tuple[str, ...]) -> Destination:
-        """The same with the key that its table says; what the file names stays what it was, and so does its hash."""
+        """The destination with the key that its table has. The fingerprint stays, as the file does not name the key."""
         return type(self).model_construct(self.model_fields_set, **{**dict(self), "identifier": identifier})
 
 
 _SAME: Final = ("catalog", "branch", "columns", "kafka_columns", "identifier", "order_by", "changes")
-"""Keys of a merged destination that its log has, too: what a change is, and where it is kept."""
+"""Keys of a merged destination that its history table takes over."""
 
 
 def with_histories(destinations: object) -> object:
-    """Destinations as the file lists them, and behind them the logs that they name and that it does not list itself."""
+    """The destinations as the file lists them, and after them the history tables that they name and the file does not list."""
     if not isinstance(destinations, list | tuple):
         return destinations
     listed = [destination for destination in destinations if isinstance(destination, Mapping)]
-    own_logs = {destination.get("table") for destination in listed if destination.get("write") == "history"}
-    with_log = [
-        destination
+    own = {destination.get("table") for destination in listed if destination.get("write") == "history"}
+    histories = (
+        {key: destination[key] for key in _SAME if key in destination} | {"table": history, "write": "history"}
         for destination in listed
-        if isinstance(destination.get("append_history"), str) and destination["append_history"] not in own_logs
-    ]
-    return [*destinations, *map(_history, with_log)]
+        if isinstance(history := destination.get("append_history"), str) and history not in own
+    )
+    return [*destinations, *histories]
 
 
-def refuse_shared_logs(destinations: Sequence[Destination]) -> None:
-    """Refuse a log beside two tables: nothing in it would say of which one a change is.
+def refuse_shared_histories(destinations: Sequence[Destination]) -> None:
+    """Refuse a history table of two destinations: it would not show which of them a change is from.
 
     Raises:
-        AtKey: There is one.
+        InvalidKey: There is one.
     """
     owners: dict[str, str] = {}
     for number, destination in enumerate(destinations):
-        if (
-            destination.append_history is not None
-            and (owner := owners.setdefault(destination.append_history, destination.table)) != destination.table
-        ):
-            raise AtKey(
+        history, table = destination.append_history, destination.table
+        if history is not None and (owner := owners.setdefault(history, table)) != table:
+            raise InvalidKey(
                 f"destinations.{number}.append_history",
-                f"{destination.append_history} is already the history of {owner}: name another table for {destination.table}",
+                f"{history} is already the history of {owner}: name another table for {table}",
             )
 
 
-def _history(destination: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: destination[key] for key in _SAME if key in destination} | {
-        "table": destination["append_history"],
-        "write": "history",
-    }
-
-
-MOST_AT_ONCE: Final = 1_000
-"""Tables that one run may make at most."""
+MAX_NEW_TABLES: Final = 1_000
+"""Largest number of tables that one run may create."""
 
 
 class Create(TableTemplate):
-    """The layout of auto-created tables, and how many of them may be made."""
+    """The layout of auto-created tables, and how many of them may be created."""
 
     max_new_tables: int = Field(
         100,
         gt=0,
-        le=MOST_AT_ONCE,
-        description="Tables that one run may make. Records that name further ones become what `route.otherwise` says.",
+        le=MAX_NEW_TABLES,
+        description="Tables that one run may create. For records that name further tables, `route.otherwise` applies.",
     )
     max_tables: int = Field(
         1_000,
         gt=0,
         le=10_000,
-        description="Tables that the pipeline may make in all its runs together, dropped ones included. Records that name further"
-        " ones become what `route.otherwise` says.",
+        description="Tables that all runs of the pipeline together may create, dropped ones included. For records that name"
+        " further tables, `route.otherwise` applies.",
     )
     existing_tables: Literal["refuse", "write"] = Field(
         "refuse",
-        description="What becomes of records that name a table which is there and which this pipeline did not make. `refuse`: what"
-        " `route.otherwise` says. `write`: the table gets them if it fits, and is a destination from then on; it counts as made.",
+        description="What to do with records that name an existing table which this pipeline did not create. `refuse`:"
+        " `route.otherwise` applies. `write`: the table gets them if it fits, is a destination from then on, and counts as created.",
     )
     namespace: Namespace | None = Field(
         None,
-        description="Namespace of ledger and dead letters. Without, they live beside the first destination; needed if none"
-        " is listed.",
+        description="Namespace of ledger and dead letters. Required if no destination is listed. Default: that of the first"
+        " destination.",
     )
 
     @model_validator(mode="after")
@@ -414,6 +391,6 @@ class Create(TableTemplate):
         return self
 
     def destination(self, table: str) -> Destination:
-        """The table of that name as a destination."""
+        """The destination for a table of that name."""
         options = {name: getattr(self, name) for name in self.model_fields_set if name in TableTemplate.model_fields}
         return Destination(table=table, **options)

@@ -1,5 +1,5 @@
-"""How a table takes its rows: its layout when it is made (partition fields and sort order, in Iceberg's syntax), and
-how changes are merged into it.
+"""Keys for the layout of a new table (partition fields and sort order, in Iceberg's syntax), and for how changes are merged into a
+table.
 """
 
 from __future__ import annotations
@@ -7,13 +7,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field, model_validator
 
 from frazil.pipeline.models.value import Column
-from frazil.pipeline.syntax.strict import AtKey, Model
+from frazil.pipeline.syntax.strict import InvalidKey, Model, nearest
 from frazil.pipeline.syntax.types import VARIANT, ColumnType, Primitive
 
 if TYPE_CHECKING:
@@ -27,7 +26,9 @@ _TERM = re.compile(
     r"|(?P<sized>bucket|truncate)\(\s*(?P<size>[1-9]\d*)\s*,\s*(?P<sized_of>[^(),\s]+)\s*\)",
     re.IGNORECASE,
 )
-_TURNED = re.compile(r"(?P<sized>bucket|truncate)\(\s*(?P<of>[^(),\s]+)\s*,\s*(?P<size>[1-9]\d*)\s*\)", re.IGNORECASE)
+_SWAPPED = re.compile(r"(?P<sized>bucket|truncate)\(\s*(?P<of>[^(),\s]+)\s*,\s*(?P<size>[1-9]\d*)\s*\)", re.IGNORECASE)
+"""A term with its arguments in the wrong order, as in `bucket(id, 16)`."""
+
 _NAMED = re.compile(r"(?P<term>.+?)\s+as\s+(?P<name>[^()\s,]+)", re.IGNORECASE)
 _DIRECTED = re.compile(
     r"(?P<term>.+?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?", re.IGNORECASE
@@ -70,34 +71,36 @@ def parse_partition_field(text: str) -> PartitionField:
     """
     named = _NAMED.fullmatch(text.strip())
     term, name = (named["term"], named["name"]) if named is not None else (text, None)
-    column, transform, size = _parsed(term, f"{text!r} is no partition field", "day(created_at)")
+    column, transform, size = _parse_term(term, f"{text!r} is no partition field", "day(created_at)")
     return PartitionField(column=column, transform=transform, size=size, alias=name)
 
 
 def parse_sort_field(text: str) -> SortField:
     """Parse Iceberg's sort syntax: ``id``, ``created_at desc``, ``bucket(16, id) asc nulls last``.
 
-    Nulls come first where values rise, last where they fall, unless the text says otherwise.
+    Without `nulls first` or `nulls last`, nulls come first in ascending and last in descending order.
 
     Raises:
         ValueError: The text is none of these.
     """
     match = _DIRECTED.fullmatch(text.strip())
     term = match["term"] if match is not None else text
-    column, transform, size = _parsed(term, f"{text!r} is no field of a sort order", "created_at desc nulls last")
+    column, transform, size = _parse_term(term, f"{text!r} is no field of a sort order", "created_at desc nulls last")
     descending = match is not None and (match["direction"] or "").lower() == "desc"
     nulls = (match["nulls"] or "").lower() if match is not None else ""
     nulls_first = nulls == "first" if nulls else not descending
     return SortField(column=column, transform=transform, size=size, descending=descending, nulls_first=nulls_first)
 
 
-def _parsed(term: str, complaint: str, example: str) -> tuple[str, TransformName, int | None]:
-    """Column, transform and its number."""
+def _parse_term(term: str, complaint: str, example: str) -> tuple[str, TransformName, int | None]:
+    """Column, transform, and the number of buckets or the width."""
     match = _TERM.fullmatch(term.strip())
     if match is None:
-        turned = _TURNED.fullmatch(term.strip())
-        if turned is not None:
-            raise ValueError(f"{complaint}; did you mean {turned['sized'].lower()}({turned['size']}, {turned['of']})?")
+        swapped = _SWAPPED.fullmatch(term.strip())
+        if swapped is not None:
+            raise ValueError(
+                f"{complaint}; did you mean {swapped['sized'].lower()}({swapped['size']}, {swapped['of']})?"
+            )
         raise ValueError(f"{complaint}; examples: document, {example}, bucket(16, id), truncate(4, name)")
     if match["column"]:
         return match["column"], "identity", None
@@ -120,35 +123,31 @@ _TYPES = {
     "bucket": (*("int", "long", "decimal", "time", "string", "uuid", "fixed", "binary"), *_DAYS),
     "truncate": ("int", "long", "decimal", "string", "binary"),
 }
-"""Types that a transform takes (table specification, "Partition Transforms"); identity takes any that is not nested."""
+"""Types that a transform takes (table specification, "Partition Transforms"); identity takes every type that is not nested."""
 
 
 def check_layout(table: str, columns: Mapping[str, Column], added: Sequence[str], layout: Layout) -> None:
-    """Check a layout against the columns of a destination.
+    """Check a layout against the declared columns of a table, and the Kafka columns (`added`).
 
     Raises:
-        AtKey: A field is named twice, or its column does not exist or can't be used.
+        InvalidKey: A field is named twice, or its column does not exist or can't be used.
     """
     partition, order = layout
     types = {name: column.parsed for name, column in columns.items()} | dict(zip(added, KAFKA_TYPES, strict=False))
-    terms: tuple[tuple[str, Sequence[PartitionField | SortField]], ...] = (
-        ("partition_by", partition),
-        ("sort_by", order),
-    )
-    for key, fields in terms:
+    terms: Mapping[str, Sequence[PartitionField | SortField]] = {"partition_by": partition, "sort_by": order}
+    for key, fields in terms.items():
         for number, field in enumerate(fields):
             if field.column in types:
                 _check_type(f"{key}.{number}", field, types[field.column])
-            elif columns:  # without declared ones records bring them
-                similar = get_close_matches(field.column, types, 1)
-                hint = f", did you mean {similar[0]!r}?" if similar else f"; there are {', '.join(types)}"
-                raise AtKey(f"{key}.{number}", f"{field.column!r} is not a column of {table}{hint}")
+            elif columns:  # without declared columns, records add them
+                hint = nearest(field.column, types)
+                raise InvalidKey(f"{key}.{number}", f"{field.column!r} is not a column of {table}, {hint}")
     _refuse_twice("partition_by", "names a field", (field.name for field in partition))
     _refuse_redundant(partition)
     _refuse_twice("sort_by", "names a column", (f"{field.column} ({field.transform})" for field in order))
     for field in partition:
         if field.name in types and (field.transform != "identity" or field.name != field.column):
-            raise AtKey(
+            raise InvalidKey(
                 "partition_by",
                 f"makes a field {field.name}, and {table} has a column of that name; give the field another one,"
                 f" such as `… as {field.name}_part`",
@@ -158,24 +157,24 @@ def check_layout(table: str, columns: Mapping[str, Column], added: Sequence[str]
 def _check_type(key: str, field: PartitionField | SortField, column_type: ColumnType) -> None:
     allowed = _TYPES.get(field.transform)
     if not isinstance(column_type, Primitive) or column_type == VARIANT:
-        raise AtKey(
+        raise InvalidKey(
             key,
-            f"{field.column!r} is {column_type}, which has no order: take a column that is no list, map, struct or variant",
+            f"{field.column!r} is {column_type}, which has no order: use a column that is no list, map, struct or variant",
         )
     if allowed is not None and column_type.name not in allowed:
-        raise AtKey(
+        raise InvalidKey(
             key, f"{field.transform}({field.column}) is for {', '.join(allowed)}; {field.column!r} is {column_type}"
         )
 
 
 def _refuse_redundant(partition: tuple[PartitionField, ...]) -> None:
-    """Iceberg takes one field per column and kind of transform: a day has its month in it."""
+    """Refuse two fields with the same column and kind of transform, as Iceberg does: a day implies its month."""
     earlier_fields: dict[object, PartitionField] = {}
     for field in partition:
         kind = "time" if field.transform in _TIME else (field.transform, field.size)
         earlier = earlier_fields.setdefault((field.column, kind), field)
         if earlier is not field:
-            raise AtKey(
+            raise InvalidKey(
                 "partition_by", f"{field.name} adds nothing to {earlier.name}: both partition by {field.column}"
             )
 
@@ -183,7 +182,7 @@ def _refuse_redundant(partition: tuple[PartitionField, ...]) -> None:
 def _refuse_twice(key: str, complaint: str, names: Iterable[str]) -> None:
     repeated_names = [name for name, count in Counter(names).items() if count > 1]
     if repeated_names:
-        raise AtKey(key, f"{complaint} twice: {repeated_names[0]}")
+        raise InvalidKey(key, f"{complaint} twice: {repeated_names[0]}")
 
 
 Write = Literal["append", "upsert", "cdc", "history"]
@@ -191,8 +190,8 @@ Write = Literal["append", "upsert", "cdc", "history"]
 DELETED: Final = "_frazil_deleted"
 """Column of a table with soft deletes: whether the row was deleted."""
 
-TOLD: Final = ("_frazil_op", "_frazil_place")
-"""Columns of a log of changes: what happened to the row, and which of its record's rows it is."""
+HISTORY_COLUMNS: Final = ("_frazil_op", "_frazil_place")
+"""Additional columns of a history table: the kind of change, and its number within the record."""
 
 ENGINE_COLUMNS: Final = frozenset(
     {
@@ -214,18 +213,16 @@ ENGINE_COLUMNS: Final = frozenset(
         "__original_row_id__pos",
     }
 )
-"""Names that Iceberg, and Spark while it merges, give to facts about a row: a table with such a column of its own is merged no more."""
+"""Names that Iceberg, and Spark during a merge, use for metadata columns: rows can't be merged into a table with such a column."""
 
 FACTS: Final = "_cdc"
-"""Struct beside the fields of a changed row, for columns that take a fact about the change."""
-
-_OWN: Final = ("op_column", "envelope")
-"""Formats that the file describes itself."""
+"""Name of a struct that is added to the fields of a changed row, for columns that take a fact about the change."""
 
 _UNFIT_KEYS: Final = ("float", "double", "variant")
-"""Types that no identifier field may have (table specification), or that can't be compared."""
+"""Types that an identifier field can't have, by the table specification or because values can't be compared."""
 
 _UNORDERED: Final = ("boolean", "binary", "uuid", "variant", "float", "double")
+"""Types that a column for `order_by` can't have."""
 
 
 class Words(Model):
@@ -265,12 +262,12 @@ class Changes(Model):
     )
 
     @model_validator(mode="after")
-    def _describes_itself(self) -> Changes:
+    def _options_fit(self) -> Changes:
         options = [name for name in ("op", "values", "row", "before") if getattr(self, name) is not None]
         needed = {"op_column": ("op", "values"), "envelope": ("values",)}.get(self.format, ())
         allowed = {"op_column": options, "envelope": ["values"]}.get(self.format, [])
-        if strange := [name for name in options if name not in allowed]:
-            raise ValueError(f"{strange[0]} is not for format {self.format}, which defines it")
+        if foreign := [name for name in options if name not in allowed]:
+            raise ValueError(f"{foreign[0]} is not for format {self.format}, which defines it")
         if missing := [name for name in needed if name not in options]:
             raise ValueError(f"format {self.format} needs {missing[0]}")
         if self.values is not None:
@@ -286,17 +283,17 @@ _ONLY_MERGED: Final = ("deletes", "merge", "append_history")
 
 
 def merge_problems(destination: TableTemplate) -> Iterator[str]:
-    """Say what keeps a destination from merging rows by their key, if it wants to."""
+    """Yield the problems of the keys about changes: `write`, `identifier`, `order_by`, `deletes` and others."""
     if not destination.is_merged:
         yield from (
             f"{key} is for write: upsert and cdc" for key in _ONLY_MERGED if key in destination.model_fields_set
         )
-    if not destination.is_history and TOLD[0] in (*destination.columns, *destination.added_columns):
-        yield f"a column has the name {TOLD[0]}, by which changes are told from rows; give it another one, with from: {TOLD[0]}"
+    if not destination.is_history and HISTORY_COLUMNS[0] in (*destination.columns, *destination.added_columns):
+        yield f"a column has the name {HISTORY_COLUMNS[0]}, which marks the rows of a history table; give it another one, with from: {HISTORY_COLUMNS[0]}"
     if destination.write == "append" and destination.order_by is not None:
         yield "order_by is for write: upsert, cdc and history"
     if destination.write == "cdc" and destination.changes is None:
-        yield "write: cdc needs changes: how records tell of changes"
+        yield "write: cdc needs changes: how records describe changes"
     if destination.write not in ("cdc", "history") and destination.changes is not None:
         yield "changes is for write: cdc and history"
     headers = [name for name, column in destination.columns.items() if column.part == "header" and column.required]
@@ -316,7 +313,7 @@ def _history_problems(destination: TableTemplate) -> Iterator[str]:
         yield "write: history needs identifier, the key of the rows that change; append_history takes the destination's own"
     if destination.evolves != "none":
         yield f"evolve: {destination.evolves}, but write: history has declared columns only"
-    if reserved := [name for name in TOLD if name in (*destination.columns, *destination.added_columns)]:
+    if reserved := [name for name in HISTORY_COLUMNS if name in (*destination.columns, *destination.added_columns)]:
         yield f"a column has the name {reserved[0]}, which write: history adds"
     if destination.order_by is not None:
         yield from _order_problems(destination, destination.order_by)
@@ -328,7 +325,7 @@ def _identifier_problems(destination: TableTemplate) -> Iterator[str]:
     for name in destination.identifier:
         column = destination.columns.get(name)
         if column is None:
-            yield f"identifier names {name!r}, which is no declared column of {destination.title}{_alone(destination)}"
+            yield f"identifier names {name!r}, which is no declared column of {destination.title}{_declaration_hint(destination)}"
         elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNFIT_KEYS:
             yield f"identifier names {name!r}, of type {column.type}: rows can't be told apart by it"
         elif column.part == "header":
@@ -359,14 +356,14 @@ def _merged_problems(destination: TableTemplate) -> Iterator[str]:
 def _order_problems(destination: TableTemplate, name: str) -> Iterator[str]:
     column = destination.columns.get(name)
     if column is None:
-        yield f"order_by names {name!r}, which is no declared column of {destination.title}{_alone(destination)}"
+        yield f"order_by names {name!r}, which is no declared column of {destination.title}{_declaration_hint(destination)}"
     elif not isinstance(column.parsed, Primitive) or column.parsed.name in _UNORDERED:
-        yield f"order_by names {name!r}, of type {column.type}: earlier and later can't be told by it"
+        yield f"order_by names {name!r}, of type {column.type}: its values don't say which change is the later one"
     elif (destination.write == "cdc" and column.part == "key") or (destination.changes and column.part == "header"):
         part = "the key" if column.part == "key" else "a header"
         yield f"order_by names {name!r}, which is of {part}: it must be of the value, which each change has"
 
 
-def _alone(destination: TableTemplate) -> str:
-    """What a file whose columns are inferred may leave out."""
+def _declaration_hint(destination: TableTemplate) -> str:
+    """A hint for a file without declared columns, which still must declare the named one."""
     return "" if destination.columns else ": declare it, records bring the other columns if evolve says so"

@@ -1,4 +1,4 @@
-"""Keys for where records come from and where the very first run begins, and for which of them go to which tables."""
+"""Keys for the source of records, for where the first run begins, and for the routes of records to tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 from frazil.batch.schema_change import PLAIN_VALUE, VALUE
 from frazil.pipeline.models.destination import Create
 from frazil.pipeline.syntax.patterns import Expression, matches, refuse_unknown_groups
-from frazil.pipeline.syntax.strict import AtKey, Model, TableName, TopicName
+from frazil.pipeline.syntax.strict import InvalidKey, Model, TableName, TopicName
 
 
 def _passes(name: str, allow: tuple[str, ...], deny: tuple[str, ...]) -> bool:
@@ -23,13 +23,11 @@ RoutePart = Literal["value", "header"]
 
 _TEMPLATE: Final = re.compile(r"[\w-]+(\.[\w-]+)*\.[\w-]*\{value\}[\w-]*")
 
-_PART: Final = (
-    "`header`: not a field of the value, but the header of that name decides, the last one, as text in UTF-8."
-)
+_PART: Final = "What decides: a field of the value, or (`header`) the last header with that name, as text in UTF-8."
 
 
 class StaticRoute(Model):
-    """Tables by the value of a field, as the pipeline file lists them."""
+    """Routes by the value of a field, to tables that the pipeline file lists."""
 
     field: str = Field(min_length=1, description="Field of the value, after transforms: a name or a path, `data.kind`.")
     part: RoutePart = Field("value", description=_PART)
@@ -41,30 +39,30 @@ class StaticRoute(Model):
 
 
 class FieldRoute(Model):
-    """The value of a field names the table."""
+    """Routes by a field whose value names the table."""
 
     name: str = Field(min_length=1, description="Field of the value, after transforms: a name or a path, `data.table`.")
     part: RoutePart = Field("value", description=_PART)
     allow: tuple[Expression, ...] = Field(
         (),
-        description="Regular expressions, of which one must match the whole name. None listed: every destination. With"
-        " `create` there must be some: records must not be able to make tables anywhere.",
+        description="Regular expressions, of which one must match the whole name. Without: every destination. Required with"
+        " `create`, so that records can't create tables anywhere.",
     )
-    deny: tuple[Expression, ...] = Field((), description="Regular expressions, of which none may match it.")
+    deny: tuple[Expression, ...] = Field((), description="Regular expressions, of which none may match the whole name.")
     table: str | None = Field(
         None,
-        description="Name of the destination with `{value}` in its last part, such as `events.{value}`, where the value is no whole name."
-        " A value with anything but letters, digits, `_` and `-` in it names none.",
+        description="Name of the destination with `{value}` in its last part, such as `events.{value}`, if the value is only a part"
+        " of the name. A value may then only have letters, digits, `_` and `-`. Without: the value is the whole name.",
     )
     lower_case: bool = Field(
         False,
-        description="Whether the value is made lower-case before it names a table, as Kafka Connect's sink does. Then no"
-        " destination may have capitals: no record would go there.",
+        description="Whether the value is converted to lower case before it names a table, as in Kafka Connect's sink. Then no"
+        " destination may have capitals, because no record would go there.",
     )
 
     @field_validator("table")
     @classmethod
-    def _value_is_in_the_last_part(cls, table: str | None) -> str | None:
+    def _has_value_in_last_part(cls, table: str | None) -> str | None:
         if table is not None and not _TEMPLATE.fullmatch(table):
             raise ValueError(
                 f"expected a name with {{value}} once, in its last part: events.{{value}}, found {table!r}"
@@ -72,7 +70,7 @@ class FieldRoute(Model):
         return table
 
     def names(self, table: str) -> bool:
-        """Whether some value, as it is or in lower case, names a table."""
+        """Whether any value of the field can name this table."""
         if self.table is None:
             return not self.lower_case or table == table.lower()
         before, _, behind = self.table.partition(VALUE)
@@ -82,13 +80,13 @@ class FieldRoute(Model):
 
 
 class TopicRoute(Model):
-    """The topic names the table."""
+    """Routes by topic, whose name is the table's or is mapped to it."""
 
     rename: dict[Expression, TableName] = Field(
         default_factory=dict,
-        description="Regular expression that matches a whole topic, as transforms left it -> destination, which may take up"
-        " groups of the expression: `shop.orders_\\1`. The first that matches counts; a topic that none matches names its"
-        " destination itself.",
+        description="Regular expression for a whole topic name, after transforms -> destination, which may refer to groups of"
+        " the expression, as in `shop.orders_\\1`. The first matching expression counts. The name of any other topic is the"
+        " name of its destination.",
     )
     deny: tuple[Expression, ...] = Field(
         (), description="Regular expressions, of which none may match the whole name of the destination."
@@ -96,14 +94,14 @@ class TopicRoute(Model):
 
     @field_validator("rename")
     @classmethod
-    def _groups_are_there(cls, value: dict[str, str]) -> dict[str, str]:
+    def _has_groups(cls, value: dict[str, str]) -> dict[str, str]:
         for expression, name in value.items():
             refuse_unknown_groups(expression, name)
         return value
 
     @property
     def names(self) -> Iterable[str]:
-        """Names of tables that topics get, as far as they are in the file."""
+        """Names of tables in `rename` that don't depend on the topic."""
         return [name for name in self.rename.values() if "\\" not in name]
 
 
@@ -115,14 +113,14 @@ class Route(Model):
     topic: TopicRoute | None = Field(None, description="By the topic.")
     create: Create | None = Field(
         None,
-        description="Tables that `field` or `topic` names and that are not there are made. Without, only destinations that"
-        " the file lists get records.",
+        description="Layout of tables that `field` or `topic` names and that don't exist: they are created. Without, only"
+        " destinations that the file lists get records.",
     )
     otherwise: Literal["dead_letter", "filter", "fail"] = Field(
         "dead_letter",
-        description="What becomes of a record that no destination is for, because nothing matches, the field is null or"
-        " missing, or it names another table, or one that can't be made: a dead letter, left out and counted, or the run"
-        " fails.",
+        description="What to do with a record without destination: nothing matches, the field is null or missing, or it names"
+        " another table or one that can't be created. `dead_letter`: it is a dead letter. `filter`: it is dropped and counted."
+        " `fail`: the run fails.",
     )
 
     @model_validator(mode="after")
@@ -137,18 +135,20 @@ class Route(Model):
         if self.create is None:
             return self
         if self.static is not None:
-            raise AtKey("create", "static lists every table: name them under destinations, or route by field or topic")
+            raise InvalidKey(
+                "create", "static lists every table: name them under destinations, or route by field or topic"
+            )
         if self.field is not None and not self.field.allow:
-            raise AtKey("field.allow", "is required with create: it limits the table names that records may use")
+            raise InvalidKey("field.allow", "is required with create: it limits the table names that records may use")
         return self
 
     @property
     def part(self) -> RoutePart:
-        """Part of the record, key or value, that contains the routing field. Routing by topic counts as the value."""
+        """Part of the record, value or header, that decides its route. Routing by topic counts as the value."""
         by_field = self.static or self.field
         return "value" if by_field is None else by_field.part
 
-    def lets(self, table: str) -> bool:
+    def allows(self, table: str) -> bool:
         """Whether the route may still send records to an auto-created table, judged by its name."""
         if self.field is not None:
             is_named = self.field.table is None or self.field.names(table)
@@ -159,24 +159,26 @@ class Route(Model):
         """Refuse destinations that no record can name.
 
         Raises:
-            AtKey: They are not in lower case, and the names in records become so; or they don't fit `table`.
+            InvalidKey: There are some, because they are not in lower case as `lower_case` requires, or don't fit `table`.
         """
         if self.field is None or not (lost := [name for name in tables if not self.field.names(name)]):
             return
         if self.field.table is not None:
-            raise AtKey("route.field.table", f"no record goes to {', '.join(lost)}: no value makes that name")
-        raise AtKey("route.field.lower_case", f"no record goes to {', '.join(lost)}: lower-case names are no others")
+            raise InvalidKey("route.field.table", f"no record goes to {', '.join(lost)}: no value makes that name")
+        raise InvalidKey(
+            "route.field.lower_case", f"no record goes to {', '.join(lost)}: lower-case names are no others"
+        )
 
     @property
     def tables(self) -> Iterable[str]:
-        """Names of the tables that it names, and that must be destinations of the file."""
+        """Names of the tables that the route names, and that must be destinations of the file."""
         if self.static is not None:
             return self.static.tables.keys()
         return self.topic.names if self.topic is not None and self.create is None else ()
 
 
 class Source(Model):
-    """Where records come from."""
+    """The topics that a pipeline reads."""
 
     cluster: str = Field("local", description="Name of a Kafka cluster in the settings file.")
     topics: tuple[TopicName, ...] = Field((), description="Topics to read, by exact name.")
@@ -227,12 +229,12 @@ class Source(Model):
 
     @property
     def described(self) -> str:
-        """The topics for people."""
+        """The topics as text, for messages."""
         return ", ".join(self.topics) if self.topics_pattern is None else f"topics like {self.topics_pattern}"
 
 
 class StartAt(Model):
-    """Begin at an instant, or at given offsets."""
+    """An instant, or offsets, at which the first run begins."""
 
     timestamp: AwareDatetime | None = Field(
         None, description="The first record at or after this instant, such as 2026-05-01T00:00:00Z."

@@ -1,17 +1,16 @@
-"""How values and keys are read: the part of the pipeline file about decoding, and about each column."""
+"""Keys for how values and keys of records are decoded, and for the columns of a destination."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import fields as fields_of
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from frazil.pipeline.syntax.strict import AtKey, Model, kinds_by_key, option_keys
+from frazil.pipeline.syntax.strict import InvalidKey, Model, kinds_by_key, nearest, option_keys
 from frazil.pipeline.syntax.types import VARIANT, ColumnType, Primitive, holds, parse_type
 from frazil.records import options_of
 from frazil.records.formats.catalogue import FORMATS, GROUP
@@ -19,7 +18,7 @@ from frazil.records.formats.scalar import ScalarSpec
 from frazil.records.model.format import FormatSpec, SchemaFormatSpec, SchemaSource
 
 _FORMATS_OF: Final = kinds_by_key({name: (*spec.shared_keys, *options_of(spec)) for name, spec in FORMATS.items()})
-"""Formats that have a key, for keys that only some have."""
+"""Key of the pipeline file that not all formats have -> formats that have it."""
 
 _WORD = re.compile(r"[a-z]+")
 
@@ -29,14 +28,14 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _formats() -> str:
-    """The formats with their remarks, last those of one value alone."""
+    """The formats with their remarks, and at last those of a single value."""
     specs = {name: spec for name, spec in FORMATS.items() if spec is not ScalarSpec}
     names = (f"`{name}` ({spec.remark})" if spec.remark else f"`{name}`" for name, spec in specs.items())
     return f"{', '.join(names)}, or one value alone, which becomes the field `value`: {_quoted(ScalarSpec.names)}."
 
 
 class _Decoding(Model):
-    """How bytes become fields: what values and keys have in common."""
+    """How bytes become fields: the keys that `value` and `key` have in common."""
 
     format: str = Field("json", description=f"{_formats()} Other packages may bring more.")
     registry: str | None = Field(
@@ -66,18 +65,16 @@ class _Decoding(Model):
     @field_validator("format")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name in FORMATS:  # to look through all that is installed takes longer than to read the rest of the file
+        if name in FORMATS:  # the search of installed packages takes longer than the rest of the file
             return name
         installed_names = entry_points(group=GROUP).names
-        if name in installed_names:
-            return name
-        similar = get_close_matches(name, [*FORMATS, *installed_names], 1)
-        hint = f", did you mean {similar[0]!r}?" if similar else f"; known: {', '.join([*FORMATS, *installed_names])}"
-        raise ValueError(f"{name!r} is not a format{hint}")
+        if name not in installed_names:
+            raise ValueError(f"{name!r} is not a format, {nearest(name, [*FORMATS, *installed_names])}")
+        return name
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options that the format alone has, by name."""
+        """The options of the format, by name."""
         return {name: getattr(self, name) for name in options_of(self._kind)}
 
     @property
@@ -85,7 +82,7 @@ class _Decoding(Model):
         return FORMATS.get(self.format, FormatSpec)
 
     def spec(self, source: SchemaSource | None = None, *, truncates: bool = False) -> FormatSpec:
-        """The format with its options. `source` has the schemas of the registry, `truncates` is of `FormatSpec`."""
+        """The format with its options. `source` reads the schemas of the registry; `truncates` is described in `FormatSpec`."""
         shared = {"schema": self.schema_, "fields": self.fields}
         declared = {field.name for field in fields_of(self._kind)}
         framing = "confluent" if source is None else source.framing
@@ -108,14 +105,14 @@ class _Decoding(Model):
             if name in self.model_fields_set and self.format not in formats:
                 *first_formats, last = formats
                 described = f"{', '.join(first_formats)} or {last}" if first_formats else last
-                raise AtKey(name.rstrip("_"), f"is for format {described}; the format is {self.format}")
+                raise InvalidKey(name.rstrip("_"), f"is for format {described}; the format is {self.format}")
         if self.format == "json" and isinstance(self.fields, tuple):
-            raise AtKey("fields", "fields of format json have types: write name: type, or inferred")
+            raise InvalidKey("fields", "fields of format json have types: write name: type, or inferred")
         sources = [self.registry, self.schema_, self.schema_file]
         if issubclass(self._kind, SchemaFormatSpec) and sources.count(None) != len(sources) - 1:
             raise ValueError(f"format {self.format} needs one of registry, schema or schema_file")
         for key, problem in self.spec().problems(registered=self.registry is not None):
-            raise AtKey(key, problem)
+            raise InvalidKey(key, problem)
         return self
 
 
@@ -180,25 +177,25 @@ class Value(Decoding):
 
     @property
     def folds_names(self) -> bool:
-        """Whether names that differ in case only are one name."""
+        """Whether names that differ in case only are the same field."""
         return self.field_names == "case_insensitive"
 
     @model_validator(mode="after")
-    def _has_meaning(self) -> Value:
+    def _options_fit(self) -> Value:
         if self.casts == "text" and self.format == "bytes":
-            raise AtKey("casts", "text is for numbers and booleans; format bytes has none")
+            raise InvalidKey("casts", "text is for numbers and booleans; format bytes has none")
         if "rescued_column" in self.model_fields_set and self.unknown_fields != "rescue":
-            raise AtKey("rescued_column", f"is for unknown_fields: rescue; it is {self.unknown_fields}")
+            raise InvalidKey("rescued_column", f"is for unknown_fields: rescue; it is {self.unknown_fields}")
         return self
 
 
 class Key(Decoding):
-    """How the key of a record is decoded. A record without key has null in each column that takes a field of it."""
+    """How the key of a record is decoded. For a record without key, columns with `part: key` are null."""
 
     @model_validator(mode="after")
-    def _says_its_fields(self) -> Key:
+    def _has_fields(self) -> Key:
         if self.format == "json" and (not self.fields or self.fields == "inferred"):
-            raise AtKey("fields", "a key of format json needs its fields, as name: type")
+            raise InvalidKey("fields", "a key of format json needs its fields, as name: type")
         return self
 
 
@@ -257,38 +254,42 @@ class Column(Model):
     @classmethod
     def _names_its_part(cls, column: Any) -> Any:
         if isinstance(column, dict) and "of" in column:
-            raise AtKey("of", "is called part now: write part: key")
+            raise InvalidKey("of", "is called part now: write part: key")
         return column
 
     @model_validator(mode="after")
     def _options_fit(self) -> Column:
         if self.source == () and self.type not in ("string", "variant"):
-            raise AtKey("from", f"[] takes the whole value as JSON; the type is {self.type}, not string or variant")
+            raise InvalidKey(
+                "from", f"[] takes the whole value as JSON; the type is {self.type}, not string or variant"
+            )
         if self.parsed == VARIANT and self.source != ():
-            raise AtKey("from", "type variant takes the whole value, or the whole key: write from: []")
+            raise InvalidKey("from", "type variant takes the whole value, or the whole key: write from: []")
         if self.parsed != VARIANT and holds(self.parsed, VARIANT):
-            raise AtKey("type", f"{self.type}: a variant is a column of its own, with from: []")
+            raise InvalidKey("type", f"{self.type}: a variant is a column of its own, with from: []")
         if self.source == () and self.has_default:
-            raise AtKey("default", "from: [] takes the whole value, which is never missing: a default has no meaning")
+            raise InvalidKey(
+                "default", "from: [] takes the whole value, which is never missing: a default has no meaning"
+            )
         if self.part == "header" and not isinstance(self.parsed, Primitive):
-            raise AtKey(
+            raise InvalidKey(
                 "type", f"{self.type}: a header is bytes or a text: write string, binary or another simple type"
             )
         if self.part == "header" and self.source is not None and len(self.source) != 1:
-            raise AtKey("from", "expected the name of one header: a header has no fields")
+            raise InvalidKey("from", "expected the name of one header: a header has no fields")
         words = set(_WORD.findall(self.type))
         if self.unit is not None and not words & {"time", "timestamp", "timestamptz"}:
-            raise AtKey("unit", f"is for time, timestamp and timestamptz; the type is {self.type}")
+            raise InvalidKey("unit", f"is for time, timestamp and timestamptz; the type is {self.type}")
         if self.local_time != "keep" and "timestamp" not in words:
-            raise AtKey("local_time", f"is for timestamp; the type is {self.type}")
+            raise InvalidKey("local_time", f"is for timestamp; the type is {self.type}")
         return self
 
     @property
     def has_default(self) -> bool:
-        """Whether a default is declared, be it null."""
+        """Whether a default is declared, even if it is null."""
         return "default" in self.model_fields_set
 
     @property
     def parsed(self) -> ColumnType:
-        """The type as plain data."""
+        """The parsed type."""
         return parse_type(self.type)

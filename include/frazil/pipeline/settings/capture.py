@@ -1,4 +1,4 @@
-"""The capture file as a model: what is read from files or a database, and the topic it goes to."""
+"""The capture file as a model: which files or rows of a database are read, and the topic that they go to."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from frazil.pipeline.models.alerts import Alerts, unknown_channels
+from frazil.pipeline.models.maintenance import Schedule
 from frazil.pipeline.models.pipeline_file import AUTO_ENGINE, INLINE_ENGINE, Pipeline
 from frazil.pipeline.settings.settings import Settings, missing_setting
 from frazil.pipeline.syntax.interval import Interval, parse_duration, parse_interval
 from frazil.pipeline.syntax.patterns import compiled
-from frazil.pipeline.syntax.strict import AtKey, Model, PipelineName, TopicName, readable
+from frazil.pipeline.syntax.strict import InvalidKey, Model, PipelineName, TopicName, readable
 
 _QUOTED: Final = r'"[^"]+"|`[^`]+`|\[[^\]]+\]'
 _TABLE: Final = re.compile(rf"([\w$#]+|{_QUOTED})(\.([\w$#]+|{_QUOTED})){{0,3}}")
-"""Names, with dots between them; all else would be SQL."""
+"""Up to four names with dots between them; anything else would be SQL."""
 
 _COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 
 _PREFIX: Final = "capture."
-"""Begins the unique name of a capture: the name of a pipeline has no dot."""
+"""Prefix of the unique name of a capture: the name of a pipeline has no dot."""
 
 
 def dag_of(unique_name: str) -> str:
-    """Id of the DAG that runs a pipeline, or a capture."""
+    """Id of the DAG that runs a pipeline or a capture."""
     is_capture = unique_name.startswith(_PREFIX)
     return f"capture__{unique_name.removeprefix(_PREFIX)}" if is_capture else f"ingest__{unique_name}"
 
@@ -37,24 +38,28 @@ JdbcMode = Literal["bulk", "incrementing", "timestamp", "timestamp+incrementing"
 
 
 class _Capture(Model):
-    """What all captures have."""
+    """The keys that all captures have."""
 
     name: PipelineName = Field(description="Name of the capture: of its DAG and its position.")
     description: str = Field("", description="Shown in the Airflow UI.")
-    owner: str = Field("frazil", description="Who is asked when it fails: a team, a person, a mail address.")
+    owner: str = Field("frazil", description="Who is responsible for it: a team, a person, a mail address.")
     alerts: Alerts | Literal[False] = Field(
-        default_factory=Alerts, description="What people are told, as of a pipeline; `false`: nothing."
+        default_factory=Alerts, description="Which notices are sent about the capture; `false`: none."
     )
-    interval: str = Field(
+    interval: Schedule = Field(
         "5m", description="Time between runs: a duration of a minute or more, or a cron expression, in UTC."
     )
     cluster: str = Field("local", description="Name of a cluster in the settings file.")
     topic: TopicName = Field(description="Topic that the records go to.")
     partitions: int | None = Field(
-        None, ge=1, description="How many partitions the topic gets if it is missing. Without, it must be there."
+        None,
+        ge=1,
+        description="Number of partitions with which a missing topic is created. Without, the topic must exist.",
     )
     start: Literal["beginning", "end"] = Field(
-        "beginning", description="Whether the very first run takes what is there already. Never used again."
+        "beginning",
+        description="Whether the first run begins with the oldest lines or rows, or after the present ones. Later runs don't use"
+        " it.",
     )
     max_records: int = Field(20_000, ge=1, description="Most records of one transaction.")
 
@@ -68,12 +73,6 @@ class _Capture(Model):
         """The interval, parsed."""
         return parse_interval(self.interval)
 
-    @field_validator("interval")
-    @classmethod
-    def _is_interval(cls, text: str) -> str:
-        parse_interval(text)
-        return text
-
 
 class FileCapture(_Capture):
     """Each line that is appended to files becomes a record."""
@@ -81,8 +80,8 @@ class FileCapture(_Capture):
     capture: Literal["file"] = Field(description="What is captured: `file` or `jdbc`.")
     paths: tuple[str, ...] = Field(
         min_length=1,
-        description="Absolute paths; `*`, `?` and `[…]` stand for parts of names, `**` for folders. Take the names that rotation"
-        " gives in too, as in `/var/log/shop/access.log*`: `.gz` files are read unpacked.",
+        description="Absolute paths; `*`, `?` and `[…]` match parts of names, `**` matches folders. Include the names of rotated"
+        " files, as in `/var/log/shop/access.log*`: `.gz` files are unpacked.",
     )
     key: Literal["file"] | None = Field(
         None,
@@ -90,16 +89,17 @@ class FileCapture(_Capture):
     )
     key_pattern: str | None = Field(
         None,
-        description="Regular expression of RE2 that is looked for in each line; its first group is the key. A line in which that"
-        " finds nothing has no key.",
+        description="Regular expression in RE2's syntax; its first group in a line is the key. A line without a match has no"
+        " key.",
     )
     headers: bool = Field(
-        True, description="Whether records say where they are from: `frazil.file`, `frazil.offset` and `frazil.line`."
+        True,
+        description="Whether records have headers with their origin: `frazil.file`, `frazil.offset` and `frazil.line`.",
     )
     on_data_loss: Literal["fail", "skip"] = Field(
         "fail",
-        description="What happens when a file was truncated, or is gone with bytes that were not captured. `fail`: the run is"
-        " refused, until a person says where to go on. `skip`: it is said in the log, and the rest goes on.",
+        description="What to do if a file was truncated, or deleted before all its bytes were captured. `fail`: runs are refused"
+        " until a person decides where to continue. `skip`: the run logs it and continues with what is left.",
     )
 
     @field_validator("paths")
@@ -121,33 +121,35 @@ class FileCapture(_Capture):
     @model_validator(mode="after")
     def _has_one_key(self) -> Self:
         if self.key is not None and self.key_pattern is not None:
-            raise AtKey("key_pattern", "excludes key: a record has one key")
+            raise InvalidKey("key_pattern", "excludes key: a record has one key")
         return self
 
 
 class JdbcCapture(_Capture):
-    """Rows of a database, asked for in a query, become records: JSON objects."""
+    """Rows of a database become records, as JSON objects."""
 
     capture: Literal["jdbc"] = Field(description="What is captured: `file` or `jdbc`.")
     database: str = Field(description="Name of a database in the settings file.")
     table: str | None = Field(None, min_length=1, description="Table or view, as the database spells it.")
     query: str | None = Field(
-        None, min_length=1, description="A SELECT in the database's own words, in place of `table`; without ORDER BY."
+        None, min_length=1, description="A SELECT in the database's SQL, in place of `table`; without ORDER BY."
     )
     mode: JdbcMode = Field(
-        description="`bulk`: all rows, each time. `incrementing`: rows with a larger number than before. `timestamp`: rows"
-        " changed since. `timestamp+incrementing`: both, the number orders rows of one time."
+        description="Which rows a run reads. `bulk`: all. `incrementing`: rows with a larger number than in the last run."
+        " `timestamp`: rows that changed since then. `timestamp+incrementing`: both; the number orders rows with the same time."
     )
-    incrementing_column: str | None = Field(None, description="Whole number that grows with each new row, never null.")
+    incrementing_column: str | None = Field(
+        None, description="Column with a whole number that increases with each new row and is never null."
+    )
     timestamp_column: str | None = Field(
-        None, description="Time of a row's last change, never null; without a time zone it is taken for UTC."
+        None, description="Column with the time of a row's last change, never null; in UTC if it has no time zone."
     )
     delay: Annotated[str, readable(parse_duration)] = Field(
         "30s",
-        description="Rows younger than that are left to the next run: transactions that began earlier may commit later. Longer"
-        " than the longest of them, and than clocks differ.",
+        description="Age below which rows are left to the next run, because transactions that began earlier may commit later. It"
+        " must exceed the longest transaction, and the difference between clocks.",
     )
-    key: tuple[str, ...] = Field((), description="Columns that make the key: a JSON object. Without: no key.")
+    key: tuple[str, ...] = Field((), description="Columns that make the key, a JSON object. Without: no key.")
     engine: str = Field(
         "spark",
         description="Name of an engine in the settings file, of type submit or managed: the job starts a Spark of its own.",
@@ -155,12 +157,12 @@ class JdbcCapture(_Capture):
 
     @property
     def held_back(self) -> timedelta:
-        """How long rows are left alone."""
+        """`delay`, parsed."""
         return parse_duration(self.delay)
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Columns that order the rows and make the position."""
+        """Columns that order the rows; their values are the position."""
         columns = {
             "bulk": (),
             "incrementing": (self.incrementing_column,),
@@ -179,7 +181,7 @@ class JdbcCapture(_Capture):
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
         if (self.table is None) == (self.query is None):
-            raise AtKey("table", "expected either table or query")
+            raise InvalidKey("table", "expected either table or query")
         return self
 
     @model_validator(mode="after")
@@ -187,12 +189,9 @@ class JdbcCapture(_Capture):
         for name in ("timestamp", "incrementing"):
             column, key = getattr(self, f"{name}_column"), f"{name}_column"
             if (name in self.mode) != (column is not None):
-                message = (
-                    f"is required by mode {self.mode}" if column is None else f"mode {self.mode} has no use for it"
-                )
-                raise AtKey(key, message)
+                raise InvalidKey(key, f"is {'required' if column is None else 'not used'} by mode {self.mode}")
             if column is not None and not _COLUMN.fullmatch(column):
-                raise AtKey(
+                raise InvalidKey(
                     key, f"{column!r} is no plain name of a column; a query can give it one: SELECT … AS changed_at"
                 )
         return self
@@ -201,14 +200,14 @@ class JdbcCapture(_Capture):
 Capture = FileCapture | JdbcCapture
 
 Flow = Pipeline | FileCapture | JdbcCapture
-"""A pipeline or a capture: what page, monitor and `frazil status` watch."""
+"""A pipeline or a capture: the page in Airflow, the monitor and `frazil status` watch both."""
 
 KINDS: Final[dict[str, type[FileCapture | JdbcCapture]]] = {"file": FileCapture, "jdbc": JdbcCapture}
-"""Model of each kind of capture."""
+"""Kind of a capture -> model of its file."""
 
 
 def unknown_in_capture(capture: Capture, settings: Settings) -> Iterator[str]:
-    """What a capture names that the settings don't know, one line per key, with the nearest known name."""
+    """One line per key of a capture that names something which the settings don't have, or an engine that can't capture."""
     yield from missing_setting("cluster", capture.cluster, settings.clusters, "clusters")
     yield from unknown_channels(capture.alerts, settings.alerts)
     yield from beyond_reach(capture, settings)
@@ -225,7 +224,7 @@ def unknown_in_capture(capture: Capture, settings: Settings) -> Iterator[str]:
 
 
 def beyond_reach(capture: Capture, settings: Settings) -> Iterator[str]:
-    """What a capture would read that the settings don't let captures read, one line per key."""
+    """One line per key of a capture that would read something which the settings don't let captures read."""
     if isinstance(capture, FileCapture):
         folders = settings.captures.folders
         for number, path in enumerate(capture.paths):

@@ -1,6 +1,4 @@
-"""Catalogs of the settings file as a model, the kinds of catalogs that are none here, and the databases that captures
-read.
-"""
+"""Catalogs of the settings file as models, the kinds of catalogs that Frazil refuses, and the databases that captures read."""
 
 from __future__ import annotations
 
@@ -23,15 +21,13 @@ REFUSED_CATALOGS: Final[Mapping[str, str]] = {
     "s3tables": "S3 Tables speaks Iceberg's REST protocol: type: rest",
     "sql": "PyIceberg's SQL catalog is type: jdbc here, since Spark and PyIceberg share it",
 }
-"""Kinds of catalogs that people know, and why they are none here."""
-
+"""Kind of a catalog that Frazil refuses -> reason, and what to use instead."""
 
 SIGNING: Final = "rest.sigv4-enabled"
-"""Property of a REST catalog: requests are signed as those of AWS are, by Amazon's libraries."""
-
+"""Property of a REST catalog: whether requests are signed for AWS, by Amazon's libraries."""
 
 SUFFIX: Final = "frazil.file-suffix"
-"""Property of a catalog: ends the names of Frazil's own files among a table's metadata, for stores that take only Iceberg's there."""
+"""Property of a catalog: suffix of Frazil's own files in a table's metadata folder, for stores that only accept Iceberg's files."""
 
 
 class CatalogSettings(Model):
@@ -72,7 +68,7 @@ class CatalogSettings(Model):
 
     @field_validator("type", mode="before")
     @classmethod
-    def _is_taken(cls, value: object) -> object:
+    def _is_supported(cls, value: object) -> object:
         reason = REFUSED_CATALOGS.get(str(value).lower())
         if reason is not None:
             raise ValueError(f"{value} is not taken: {reason} (docs/catalogs.md)")
@@ -80,7 +76,7 @@ class CatalogSettings(Model):
 
     @property
     def address(self) -> str:
-        """The uri for PyIceberg: of PostgreSQL with the driver that `frazil[postgres]` brings, unless it names another."""
+        """The uri for PyIceberg; for PostgreSQL with the driver in `frazil[postgres]`, unless it names another one."""
         return _POSTGRESQL.sub("postgresql+psycopg2://", self.uri) if self.type == "jdbc" else self.uri
 
     @model_validator(mode="after")
@@ -103,49 +99,48 @@ _HARMLESS: Final = re.compile(
     r"(read|write|commit|history|compatibility)\.(?!.*\.(impl|path)$).*"
     r"|format-version|gc\.enabled|schema\.name-mapping\.default|comment|owner|engine\.hive\.enabled"
 )
-"""Properties of a table that only say what it is like. A class would run in every process that writes it, and the storage is the
-catalog's: `s3.endpoint` of a table would send the catalog's credentials there.
+"""Properties of a table that can do no harm. A class would run in every process that writes the table, and `s3.endpoint` of a table
+would send the catalog's credentials to that address.
 """
 
 
 def refused_properties(names: Iterable[str], allowed: Collection[str]) -> Iterator[str]:
-    """Properties that a pipeline file must not give a table."""
+    """The properties among `names` that a pipeline file must not give a table."""
     return (name for name in names if name not in allowed and not _HARMLESS.fullmatch(name))
 
 
-LACKS: Final[Mapping[str, str]] = {
+MISSING_FEATURES: Final[Mapping[str, str]] = {
     "jdbc": "schema changes of tables of format version 3",
     "hive": "namespaces within namespaces, capitals in names, format version 3",
     "glue": "namespaces within namespaces, capitals in names, format version 3",
 }
-"""What tables can't have in a catalog of a type; nothing that is missed in a REST server."""
+"""Type of a catalog -> features that its tables can't have; REST catalogs have all."""
 
 _METASTORE: Final = re.compile(r"\s*thrift://[^/\s]+:[0-9]+\s*|\$\{.*")
-"""Address of a server, or a reference to a variable that is not looked up yet."""
+"""Address of a server, or a reference that is not resolved yet."""
 
 _POSTGRESQL: Final = re.compile(r"^postgresql://")
 _DATABASE: Final = re.compile(r"sqlite:///|postgresql(\+psycopg2?)?://|\$\{")
-"""Or a reference to a variable that is not looked up yet."""
-
+"""Beginning of a database's address, or of a reference that is not resolved yet."""
 
 _OWN_OPTIONS: Final = frozenset({"url", "user", "password", "driver", "dbtable", "query", "fetchsize"})
-"""Options of Spark's JDBC source that have keys of their own, here or in the capture file."""
+"""Options of Spark's JDBC source that have keys of their own, in the settings or in the capture file."""
 
 
 class DatabaseSettings(Model):
     """A database that captures read, through a JDBC driver."""
 
     url: str = Field(description="JDBC address, such as jdbc:postgresql://db.example.org/shop.", repr=False)
-    user: str | None = Field(None, description="Who signs in.", repr=False)
-    password: str | None = Field(None, description="The password, best as `${env:NAME}`.", repr=False)
+    user: str | None = Field(None, description="Name of the database user.", repr=False)
+    password: str | None = Field(None, description="Password of the user, preferably as `${env:NAME}`.", repr=False)
     driver: str = Field(description="Class of the driver, such as org.postgresql.Driver.")
     jars: tuple[str, ...] = Field(
-        (), description="Paths of the driver's jars. Without: a driver that Spark has already, as SQLite's."
+        (), description="Paths of the driver's jars. Without: a driver that Spark already has, such as SQLite's."
     )
     queries: bool = Field(
         False,
-        description="Whether captures may bring their own SQL, `query`. It runs with all rights of `user`. Without: they name a table"
-        " or view.",
+        description="Whether captures may have SQL of their own (`query`), which runs with all rights of `user`. Otherwise they can"
+        " only name a table or view.",
     )
     properties: dict[str, str] = Field(
         {}, description="Further properties of the driver, such as ssl or sslmode.", repr=False
@@ -153,7 +148,7 @@ class DatabaseSettings(Model):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options of Spark's JDBC source that reach the database."""
+        """Options of Spark's JDBC source for a connection to the database."""
         connection_options = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
         return {**self.properties, **{key: value for key, value in connection_options.items() if value is not None}}
 
@@ -168,7 +163,7 @@ class DatabaseSettings(Model):
     @classmethod
     def _names_no_own_key(cls, properties: dict[str, str]) -> dict[str, str]:
         if reserved := sorted(key for key in properties if key.lower() in _OWN_OPTIONS):
-            raise ValueError(f"{', '.join(reserved)}: is set elsewhere, here or in the capture file")
+            raise ValueError(f"{', '.join(reserved)}: has a key of its own, here or in the capture file")
         return properties
 
 
@@ -177,14 +172,13 @@ class CaptureSettings(Model):
 
     folders: tuple[str, ...] = Field(
         (),
-        description="Folders whose files captures may read, with all that is below them, by absolute paths. A link that leads out of"
-        " them is not followed. Without: no files.",
+        description="Absolute paths of folders whose files captures may read, including folders below them. A link out of them is"
+        " not followed. Without: no files.",
     )
-
     positions: TopicName = Field(
         "frazil.captures",
-        description="Compacted topic, on the cluster of the capture, that holds the position of each capture by its name. It is"
-        " made if it is missing. Another name is another memory: captures that ran are refused.",
+        description="Compacted topic, on the cluster of the capture, with the position of each capture by its name. It is created"
+        " if it is missing. After a change of this name, captures that ran before are refused, since they have no position.",
     )
 
     @field_validator("folders")

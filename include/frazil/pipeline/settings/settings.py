@@ -1,4 +1,4 @@
-"""The settings file as a model: named Kafka clusters, catalogs, Schema Registries and engines. Pipelines only name them."""
+"""The settings file as a model: Kafka clusters, catalogs, Schema Registries, engines and others, which pipelines refer to by name."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from frazil.records.model.format import Framing
 
 
 class ClusterSettings(Model):
-    """A Kafka cluster, in the properties of librdkafka."""
+    """A Kafka cluster, with the properties of its librdkafka clients."""
 
-    bootstrap_servers: str = Field(description="host:port, several with commas.")
+    bootstrap_servers: str = Field(description="host:port; several with commas between them.")
     properties: dict[str, str] = Field(
         default_factory=dict, description="Further librdkafka properties, such as security.protocol.", repr=False
     )
     token_provider: str | None = Field(
         None,
-        description="Who gives the tokens of `sasl.mechanism: OAUTHBEARER`: `msk-iam`, or the name of an entry point of the group"
-        " `frazil.kafka_tokens`. Each process that makes a client asks it, executors too, and hands it `sasl.oauthbearer.config`.",
+        description="Provider of the tokens for `sasl.mechanism: OAUTHBEARER`: `msk-iam`, or the name of an entry point of the group"
+        " `frazil.kafka_tokens`. Each process with a client calls it, including executors, with the value of"
+        " `sasl.oauthbearer.config`.",
     )
     rack_variable: str | None = Field(
         None,
-        description="Environment variable with the rack of the machine (in a cloud: its zone), looked up by each process that makes"
-        " a client, so by each executor. It becomes `client.rack`: records are read from a replica in that rack. Unset: from leaders.",
+        description="Environment variable with the rack (in a cloud: the zone) of the machine, read by each process with a client,"
+        " including executors. It becomes `client.rack`, so that records are read from a replica in that rack; if it is unset,"
+        " from leaders.",
     )
 
     @property
     def client_properties(self) -> dict[str, str]:
-        """Properties of a client as plain texts; `frazil.kafka_properties` completes them where the client is made."""
+        """Properties of a client as texts; `frazil.kafka_properties` completes them in the process that makes the client."""
         names = {name: getattr(self, key) for key, name in _COMPLETED.items()}
         properties = {"bootstrap.servers": self.bootstrap_servers, **self.properties}
         return properties | {name: value for name, value in names.items() if value is not None}
@@ -63,7 +65,7 @@ class ClusterSettings(Model):
 
 
 _COMPLETED: Final = {"token_provider": "oauth_cb", "rack_variable": "client.rack.variable"}
-"""Keys, and the properties in which their values travel."""
+"""Key -> property that carries its value to the process that makes a client."""
 
 
 class RegistrySettings(Model):
@@ -71,36 +73,35 @@ class RegistrySettings(Model):
 
     framing: Framing = Field(
         "confluent",
-        description="How records name a schema. `confluent`: magic byte and id, as Confluent's serializers write them, and those of"
-        " Karapace, Redpanda and Apicurio 3. `apicurio-content-id`, `apicurio-global-id`: Apicurio's own ids of 8 bytes, in front of"
-        " the value or in headers, by what the serializers' `use-id` says. `glue`: the 18 bytes of AWS Glue, which is asked by its"
-        " own API.",
+        description="How records name a schema. `confluent`: magic byte and id, as the serializers of Confluent, Karapace, Redpanda"
+        " and Apicurio 3 write them. `apicurio-content-id`, `apicurio-global-id`: Apicurio's own ids of 8 bytes, before the value or in"
+        " headers, by the serializers' option `use-id`. `glue`: the 18 bytes of AWS Glue, whose own API is used.",
     )
     url: str = Field(
         "",
         description="Root of the API, such as https://registry.example.org or https://apicurio.example.org/apis/ccompat/v7;"
-        " several with commas are asked in turn. Of `glue`: an endpoint, if it is not Amazon's of the region.",
+        " several, with commas between them, are tried in turn. For `glue`: an endpoint other than Amazon's for the region.",
         repr=False,
     )
     user_info: str | None = Field(None, description="Basic authentication: `user:password`.", repr=False)
-    ca_file: str | None = Field(None, description="Certificates to trust (PEM) instead of those that all trust.")
+    ca_file: str | None = Field(None, description="CA certificates to trust (PEM), instead of the system's.")
     certificate_file: str | None = Field(None, description="The client's own certificate (PEM).")
     key_file: str | None = Field(None, description="Key of that certificate (PEM), if it is in a file of its own.")
     key_password: str | None = Field(None, description="Password of that key.", repr=False)
     properties: dict[str, str] = Field(
         default_factory=dict,
-        description="Further properties of the client, such as bearer.auth.credentials.source, proxy or timeout (seconds). Of"
-        " `glue`: glue.region, glue.profile-name, glue.access-key-id, glue.secret-access-key and glue.session-token; what is not"
-        " there boto3 takes from its environment.",
+        description="Further properties of the client, such as bearer.auth.credentials.source, proxy or timeout (seconds). For"
+        " `glue`: glue.region, glue.profile-name, glue.access-key-id, glue.secret-access-key and glue.session-token; boto3 takes"
+        " missing ones from its environment.",
         repr=False,
     )
 
     @property
     def client_properties(self) -> dict[str, str | float]:
-        """All but the address, by the names and with the types that the client has for them."""
-        client_options = {name: getattr(self, key) for key, name in _REGISTRY_CLIENT.items()}
-        java_options = {key: float(value) if key in _NUMBERS else value for key, value in self.properties.items()}
-        return {**java_options, **{name: value for name, value in client_options.items() if value is not None}}
+        """All properties but the address, with the client's names and types."""
+        options = {name: getattr(self, key) for key, name in _REGISTRY_CLIENT.items()}
+        further = {key: float(value) if key in _NUMBERS else value for key, value in self.properties.items()}
+        return {**further, **{name: value for name, value in options.items() if value is not None}}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -136,7 +137,7 @@ class RegistrySettings(Model):
 
 
 _COMPATIBLE_API: Final = re.compile(r"/apis/ccompat/v\d+/?$")
-"""Where Apicurio's own API is beside it, which says of which content a version is."""
+"""An address of Apicurio below which its own API, which maps versions to contents, can be found as well."""
 
 _GLUE_PROPERTIES: Final = (
     *("glue.region", "glue.profile-name", "glue.access-key-id", "glue.secret-access-key", "glue.session-token"),
@@ -145,9 +146,9 @@ _GLUE_PROPERTIES: Final = (
 _NUMBERS: Final = frozenset(
     {"max.retries", "retries.wait.ms", "retries.max.wait.ms", "timeout", "cache.capacity", "cache.latest.ttl.sec"}
 )
-"""Properties that the client wants as numbers; the settings file holds texts."""
+"""Properties that the client needs as numbers; in the settings file they are texts."""
 
-_REGISTRY_CLIENT = {
+_REGISTRY_CLIENT: Final = {
     "user_info": "basic.auth.user.info",
     "ca_file": "ssl.ca.location",
     "certificate_file": "ssl.certificate.location",
@@ -157,80 +158,80 @@ _REGISTRY_CLIENT = {
 
 
 class EngineSettings(Model):
-    """How Spark is reached for a batch: started for each run, or warm and shared."""
+    """How batches use Spark: started for each run, or running already and shared."""
 
     type: Literal["submit", "connect", "operator"] = Field(
         "submit",
-        description="`submit`: each run starts Spark with spark-submit. `connect`: runs use a Spark that is up already, a spark"
-        " connect server. `operator`: an Airflow operator starts the job elsewhere; the DAG file says which, see"
+        description="`submit`: each run starts Spark with spark-submit. `connect`: runs use a Spark Connect server that is running"
+        " already. `operator`: an Airflow operator, which the DAG file defines, starts the job elsewhere: see"
         " docs/spark-by-operators.md.",
     )
     url: str | None = Field(
         None,
-        description="`connect`: address of the server, `sc://host:port`; further parameters of the client may follow, as in"
-        " `sc://host:port/;use_ssl=true`, their values percent-encoded. Those that it does not know are headers of its calls.",
+        description="`connect`: address of the server, `sc://host:port`. Further parameters of the client may follow, with"
+        " percent-encoded values, as in `sc://host:port/;use_ssl=true`. Unknown parameters become headers of its calls.",
         repr=False,
     )
     managed: bool = Field(
         False,
-        description="`connect`: Frazil runs the server itself, on this machine's loopback interface: `frazil up` starts it,"
-        " `frazil down` stops it, and runs that find none start a Spark of their own, as `submit` does. In place of `url`.",
+        description="`connect`: in place of `url`, Frazil runs the server itself, on this machine's loopback interface. `frazil up`"
+        " starts it, `frazil down` stops it, and without it runs start a Spark of their own, like `submit`.",
     )
     token: str | None = Field(
         None,
-        description="`connect`: what the server asks of its clients (its `spark.connect.authenticate.token`). A managed"
-        " server has one of its own. The client sends it over TLS only, or to `localhost`.",
+        description="`connect`: token that the server requires (its `spark.connect.authenticate.token`). A managed server has a"
+        " token of its own. The client sends it only over TLS, or to `localhost`.",
         repr=False,
     )
     master: str = Field(
         "local[2]",
-        description="Spark master of `frazil run`; under Airflow the connection's host decides. Of a managed server always"
-        " this one.",
+        description="Spark master of `frazil run` and of a managed server; under Airflow, the connection's host is used for"
+        " `submit`.",
     )
     connection: str = Field("frazil_spark", description="`submit`: Airflow connection of the Spark master.")
     deploy_mode: Literal["client", "cluster"] = Field(
         "client",
-        description="`submit`: where the driver runs. `client`: with the run that starts it. `cluster`: in the cluster, which YARN"
-        " alone can do. Under Airflow, too, `master` decides then, and no connection is needed.",
+        description="`submit`: where the driver runs. `client`: with the run that starts it. `cluster`: in the cluster, which only"
+        " works with YARN; then `master` is used under Airflow, too, and no connection is needed.",
     )
     driver_memory: str = Field("1g", description="Heap of the driver, or of the managed server.")
     py_files: Literal["shared", "zip", "preinstalled"] = Field(
         "shared",
-        description="`submit`: how executors get Frazil's code. `shared`: it is where it is here, on this machine or in the same image."
-        " `zip`: it is sent with each job. `preinstalled`: their Python has it.",
+        description="`submit`: how executors get Frazil's code. `shared`: it has the same path there, on this machine or in the same"
+        " image. `zip`: it is sent with each job. `preinstalled`: it is installed in their Python.",
     )
     archives: tuple[str, ...] = Field(
         (),
-        description="`submit`: packed Python environments that Spark unpacks beside each executor, such as"
-        " s3a://bucket/frazil-env.tar.gz#environment. Executors then use `bin/python` of the first.",
+        description="`submit`: packed Python environments that Spark unpacks for each executor, such as"
+        " s3a://bucket/frazil-env.tar.gz#environment. Executors then use `bin/python` of the first one.",
     )
     pool: str = Field("frazil_spark", description="Airflow pool that bounds how many ingest tasks run at once.")
     maintenance_pool: str = Field(
         "frazil_maintenance",
-        description="Airflow pool that bounds how many maintenance tasks run at once. Another one than `pool`: ingestion never"
-        " waits for maintenance.",
+        description="Airflow pool that bounds how many maintenance tasks run at once. It differs from `pool`, so that ingestion"
+        " never waits for maintenance.",
     )
     ui: bool = Field(
         False,
-        description="`submit` and managed servers: Spark serves its pages while it runs, from port 4040 on; `spark.ui.port` of `conf`"
-        " moves them. Nobody logs in to them.",
+        description="`submit` and managed servers: whether Spark serves its pages while it runs, from port 4040 on, or from"
+        " `spark.ui.port` in `conf`. The pages have no login.",
     )
     event_log: str | None = Field(
         None,
         pattern=r"^(/|[a-z][a-z0-9+.-]*://)",
-        description="`submit` and managed servers: folder for Spark's event logs, from which its history server shows the pages of jobs"
-        " that have ended: a path, or an address that Spark's Hadoop can write, such as hdfs:///spark-logs. Frazil removes none.",
+        description="`submit` and managed servers: folder for event logs, from which Spark's history server shows the pages of finished"
+        " jobs: a path, or an address that Spark's Hadoop can write, such as hdfs:///spark-logs. Frazil never deletes event logs.",
     )
     conf: dict[str, str] = Field(
         default_factory=dict,
-        description="Further Spark configuration. Of a server that Frazil does not manage: of the session, so only what can be"
-        " set there.",
+        description="Further Spark configuration. For a server that Frazil does not manage, only options that can be set per"
+        " session.",
         repr=False,
     )
 
     @property
     def has_connection(self) -> bool:
-        """Whether Airflow's Spark provider submits jobs, to the master of a connection. Else Frazil starts them, there as elsewhere."""
+        """Whether Airflow's Spark provider submits jobs, to the master of a connection. Otherwise Frazil itself submits them."""
         return self.type == "submit" and self.deploy_mode == "client"
 
     @model_validator(mode="after")
@@ -262,7 +263,7 @@ _CLUSTER_MODE: Final = (
 )
 
 _SERVER_ADDRESS: Final = re.compile(r"sc://[^/;:\s]+:\d{1,5}(/(;[^;=/?#\s]+=[^;=/?#\s]*)*)?")
-"""What Spark's client refuses beyond that, it quotes, values and all."""
+"""Form of an address. A stricter check than that of Spark's client, whose error would quote the values of parameters."""
 
 _FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "type submit": ("url", "managed", "token"),
@@ -275,29 +276,29 @@ _FOREIGN_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
         *("deploy_mode", "maintenance_pool", "ui", "event_log"),
     ),
 }
-"""What says nothing to an engine: silently taken it would be a setting that does nothing."""
+"""Type of an engine -> keys that have no effect on it, and are therefore refused."""
 
 
 class ReportSettings(Model):
-    """Where reports on dead letters are kept, and for how long."""
+    """Where reports on dead letters are stored, and for how long."""
 
     folder: str | None = Field(
         None,
-        description="A folder, or a place in an object store such as s3://bucket/frazil/reports, which is opened with the"
-        " file-io properties of the pipeline's catalog. Whatever runs the tasks and shows the pages must see the same one."
-        " Without: `reports` in the state folder.",
+        description="A folder, or a prefix in an object store such as s3://bucket/frazil/reports, which is opened with the"
+        " file-io properties of the pipeline's catalog. Workers and the web server need access to the same one. Default: `reports`"
+        " in the state folder.",
     )
-    older_than: Age = Field("90d", description="Age at which a report may go.")
-    keep: int = Field(20, ge=1, description="Reports of each pipeline that stay whatever their age.")
+    older_than: Age = Field("90d", description="Age at which a report may be deleted.")
+    keep: int = Field(20, ge=1, description="Number of reports of each pipeline that stay at any age.")
 
 
 class RestApiSettings(Model):
-    """What the REST API for those who come from Kafka Connect may do."""
+    """What the REST API in the form of Kafka Connect's may do."""
 
     changes: Literal["refused", "file", "commit"] = Field(
         "refused",
-        description="What becomes of a pipeline that is created, changed or deleted over HTTP. `refused`: nothing, the files are"
-        " somebody else's. `file`: its file is written. `commit`: that, and committed to the Git working tree that holds it.",
+        description="What to do with a request over HTTP to create, change or delete a pipeline. `refused`: refuse it. `file`: write"
+        " or delete the pipeline's file. `commit`: also commit the file to the Git working tree that it is in.",
     )
 
 
@@ -305,12 +306,12 @@ _ALLOWABLE: Final = re.compile(r"(env|file|local):[^${}\s]+")
 
 
 class ReferenceSettings(Model):
-    """What pipelines and captures, which many people may write, may take from the environment of those who run them."""
+    """Which references pipelines and captures, which many people may write, may use."""
 
     allow: tuple[str, ...] = Field(
         (),
-        description="References that pipeline and capture files may use, such as `env:REGION`. What they stand for is no secret any"
-        " more: it may land in a table. Settings may refer to everything.",
+        description="References that pipeline and capture files may use, such as `env:REGION`. Their values are no secrets any more,"
+        " because they may land in a table. The settings file itself may use every reference.",
     )
 
     @field_validator("allow")
@@ -330,18 +331,18 @@ class Settings(Model):
     environment: str | None = Field(
         None,
         pattern=r"^[a-z0-9_]+$",
-        description="Name of this environment, to be set in a copy of another one that uses the same Kafka: it goes into the"
-        " transactional ids and positions of captures, `frazil.capture.ENVIRONMENT.NAME`, so that neither ends or moves the"
-        " other's. Captures that ran without it, or under another name, are refused.",
+        description="Name of this environment, for two environments that use the same Kafka: it becomes part of the transactional"
+        " ids and positions of captures, `frazil.capture.ENVIRONMENT.NAME`, so that these don't disturb each other. Captures that ran"
+        " without it, or under another name, are refused.",
     )
     clusters: dict[str, ClusterSettings] = Field(min_length=1)
     catalogs: dict[str, CatalogSettings] = Field(min_length=1)
     registries: dict[str, RegistrySettings] = Field(
-        {}, description="Schema Registries, for values and keys that name the schema that they were written with."
+        {}, description="Schema Registries, for values and keys that name their schema."
     )
     engines: dict[str, EngineSettings] = Field(default_factory=lambda: {"spark": EngineSettings()})
     auto: AutoEngine = Field(
-        default_factory=AutoEngine, description="What `engine: auto` in a pipeline file stands for."
+        default_factory=AutoEngine, description="The engines that `engine: auto` in a pipeline file chooses from."
     )
     alerts: AlertSettings | None = Field(
         None, description="Where alerts are sent. Without: nowhere, and Airflow has no DAG `monitor`."
@@ -361,7 +362,7 @@ class Settings(Model):
 
 
 def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
-    """What a pipeline names that the settings don't know, one line per key, with the nearest known name."""
+    """One line per key of a pipeline that names something which the settings don't have, or which does not fit them."""
     yield from missing_setting("source.cluster", pipeline.source.cluster, settings.clusters, "clusters")
     if pipeline.value.registry is not None:
         yield from missing_setting("value.registry", pipeline.value.registry, settings.registries, "registries")
@@ -388,7 +389,7 @@ def unknown_names(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
 
 
 def _unread_frames(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
-    """Protobuf's type of message follows the id: by numbers in Confluent's frame, otherwise in those of others."""
+    """Refuse Protobuf with other framings than Confluent's, which write the message type after the schema id in another form."""
     for key, half in (("value", pipeline.value), ("key", pipeline.key)):
         registry = None if half is None or half.registry is None else settings.registries.get(half.registry)
         if half is not None and registry is not None and half.format == "protobuf" and registry.framing != "confluent":
@@ -399,7 +400,7 @@ def _unread_frames(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
 
 
 def _unfit_operators(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
-    """Engines that an Airflow operator starts, where Frazil itself starts the engine."""
+    """Refuse engines of type operator where Frazil itself must start the engine."""
     by_operator = {name for name, engine in settings.engines.items() if engine.type == "operator"}
     if pipeline.session is not None and pipeline.engine in by_operator:
         yield (
@@ -427,30 +428,26 @@ def _refused_properties(pipeline: Pipeline, settings: Settings) -> Iterator[str]
 
 
 def unfit_catalogs(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
-    """What a pipeline asks of catalogs that they can't do, one line per key.
+    """One line per key of a pipeline that needs a feature which its catalog does not have.
 
-    The schema of a table of format version 3 is changed by a request to a server. Without one the client writes the metadata
-    itself, which PyIceberg 0.12 does not do for that version (`TableMetadataV3.model_dump_json` raises).
+    Only a REST server can change the schema of a table of format version 3: for other catalogs the client writes the metadata, which
+    PyIceberg 0.12 does not support for that version (`TableMetadataV3.model_dump_json` raises).
     """
     for number, destination in enumerate(pipeline.destinations):
         name = destination.catalog or pipeline.catalog
         catalog = settings.catalogs.get(name)
-        if (
-            destination.format_version == "3"
-            and destination.evolves != "none"
-            and catalog is not None
-            and catalog.type != "rest"
-        ):
+        evolves = destination.format_version == "3" and destination.evolves != "none"
+        if evolves and catalog is not None and catalog.type != "rest":
             yield (
-                f"destinations.{number}.evolve: {destination.evolves}, but {destination.table} is of format version 3, and in catalog {name} (type:"
-                f" {catalog.type}) such a table can't follow its records: declare its columns and evolve: none, use version 2, or"
-                " a REST catalog"
+                f"destinations.{number}.evolve: {destination.evolves}, but {destination.table} is of format version 3, and in"
+                f" catalog {name} (type: {catalog.type}) such a table can't follow its records: declare its columns and evolve:"
+                " none, use version 2, or a REST catalog"
             )
     yield from _unfit_metastores(pipeline, settings)
 
 
 def _unfit_metastores(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
-    """Names that a Hive Metastore and Glue can't store: they keep names in small letters, below one level of namespaces."""
+    """Refuse names that a Hive Metastore and Glue can't store, which have one level of namespaces and lower-case names."""
     metastores = {
         name: f"catalog {name} (type: {catalog.type})"
         for name, catalog in settings.catalogs.items()
@@ -481,6 +478,6 @@ def _unfit_metastores(pipeline: Pipeline, settings: Settings) -> Iterator[str]:
 
 
 def missing_setting(key: str, name: str, entries: Collection[str], kind: str) -> Iterator[str]:
-    """A line about a name that the settings don't know, with the nearest known one; nothing if they do."""
+    """A line about a name that the settings don't have among these entries, with a hint at valid names; nothing if they have it."""
     if name not in entries:
         yield f"{key}: the settings have no {name!r} under {kind}, {nearest(name, entries)}"

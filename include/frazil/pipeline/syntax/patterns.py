@@ -1,13 +1,14 @@
-"""Regular expressions of pipeline and capture files: RE2 matches them, through Arrow, in time by the length of the text.
+"""Regular expressions of pipeline and capture files. RE2 matches them, through Arrow, in time proportional to the text.
 
-What backtracks may take longer than anybody waits, on a text that a producer chooses. Python's own only counts groups here.
+An engine that backtracks may take for ever on a text that a producer chooses. Python's own is only used for groups.
 """
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from typing import Annotated, Final
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Annotated, Any, Final, TypeVar, cast
 
 from frazil.error_codes import BAD_TRANSFORM
 from frazil.pipeline.syntax.strict import readable
@@ -15,28 +16,43 @@ from frazil.pipeline.syntax.strict import readable
 _NAMED_GROUP: Final = re.compile(r"(?<!\\)((?:\\\\)*)\(\?<(?=[A-Za-z])")
 
 _GROUPS: Final = 9
-"""As many groups can be taken up: RE2 has one digit for them."""
+"""Number of the last group that a name can refer to: RE2 has one digit for it."""
 
 _REFERENCE: Final = re.compile(r"\\(?:g<(?P<name>\w+)>|(?P<number>[1-9]\d?))")
-"""A group as a name takes it up: `\\1` or `\\g<year>`."""
+"""A reference to a group, in a name: `\\1` or `\\g<year>`."""
 
-_REMEMBERED: Final = 10_000
+_CACHE_SIZE: Final = 10_000
+_MAX_CACHED: Final = 1_000
+"""Most characters of the arguments of a cached call: names are shorter, and longer texts of a producer must not fill the memory."""
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def cache_short(function: Call) -> Call:
+    """Decorate a function of texts: results for short texts are cached."""
+    cached = lru_cache(_CACHE_SIZE)(function)
+
+    @wraps(function)
+    def call(*texts: str) -> Any:
+        return (cached if sum(map(len, texts)) <= _MAX_CACHED else function)(*texts)
+
+    return cast("Call", call)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """An expression compiled by Python, for its groups. Java's named groups, `(?<name>…)`, become Python's.
+    """An expression compiled by Python, to inspect its groups. Java's named groups, `(?<name>…)`, are allowed.
 
     Raises:
         ValueError: The expression is not valid.
     """
     try:
-        return re.compile(_spelled(pattern))
+        return re.compile(_with_python_groups(pattern))
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
 
 
 def refused_because(pattern: str) -> str | None:
-    """Why RE2 does not take an expression; None if it does. Not asked while a DAG is parsed: it needs Arrow."""
+    """Why RE2 refuses an expression; None if it does not. It imports Arrow, so don't call it while a DAG is parsed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -52,14 +68,14 @@ def refused_because(pattern: str) -> str | None:
 
 
 Expression = Annotated[str, readable(compiled)]
-"""A regular expression, as Python spells it, or Java. `frazil validate` asks RE2 for it, too."""
+"""A regular expression in Python's or Java's syntax. `frazil validate` also checks that RE2 takes it."""
 
 
 def refuse_unknown_groups(pattern: str, name: str) -> None:
     """Refuse a name that refers to groups which the expression does not have.
 
     Raises:
-        ValueError: It does, or has a backslash that is no group.
+        ValueError: It does, or it has a backslash that is no reference to a group.
     """
     expression = compiled(pattern)
     for group in _REFERENCE.finditer(name):
@@ -72,12 +88,12 @@ def refuse_unknown_groups(pattern: str, name: str) -> None:
         raise ValueError(f"{name!r} takes up \\, which {pattern!r} does not have")
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@cache_short
 def matches(pattern: str, text: str) -> bool:
     """Whether an expression matches a whole text.
 
     Raises:
-        Terminal: RE2 does not take it.
+        Terminal: RE2 refuses the expression.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -91,9 +107,9 @@ def matches(pattern: str, text: str) -> bool:
     return is_match
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def taken_up(pattern: str, text: str, name: str) -> str | None:
-    """A name with group references replaced, if the expression matches the whole text; else None."""
+@cache_short
+def expanded_name(pattern: str, text: str, name: str) -> str | None:
+    """The name with its references replaced by groups of the match; None if the expression does not match the whole text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -101,14 +117,15 @@ def taken_up(pattern: str, text: str, name: str) -> str | None:
         return None
     groups = compiled(pattern).groupindex
     rewritten = _REFERENCE.sub(lambda group: f"\\{groups[group['name']] if group['name'] else group['number']}", name)
-    filled_in: str = pc.replace_substring_regex(pa.array([text]), _whole(pattern), rewritten)[0].as_py()
-    return filled_in
+    expanded: str = pc.replace_substring_regex(pa.array([text]), _whole(pattern), rewritten)[0].as_py()
+    return expanded
 
 
-def _spelled(pattern: str) -> str:
-    """An expression with Java's named groups as Python and RE2 spell them."""
+def _with_python_groups(pattern: str) -> str:
+    """The expression with Java's named groups in the syntax of Python and RE2."""
     return _NAMED_GROUP.sub(r"\1(?P<", pattern)
 
 
 def _whole(pattern: str) -> str:
-    return f"\\A(?s:{_spelled(pattern)})\\z"
+    """The expression in RE2's syntax, anchored so that it matches whole texts, with line breaks."""
+    return f"\\A(?s:{_with_python_groups(pattern)})\\z"

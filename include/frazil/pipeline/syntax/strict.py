@@ -1,6 +1,4 @@
-"""What the models of pipeline and settings files share: their base, the forms of names, and their stored JSON, which
-may be damaged, or of another version.
-"""
+"""The base class of all models of files, types of names, and JSON of stored values, which may be damaged or of another version."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.functional_validators import AfterValidator, BeforeValidator, field_validator
 
 LARGEST: Final = 2**63 - 1
-"""Bounds whole numbers: offsets have no more, and Airflow can't pass a larger one on, of no DAG of the folder then."""
+"""Largest whole number in a file. Offsets are not larger, and a larger one in one DAG keeps Airflow from storing all of them."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _TABLE = re.compile(r"[^.\s]+(\.[^.\s]+)+")
@@ -36,7 +34,7 @@ def _matching(pattern: re.Pattern[str], what: str) -> AfterValidator:
 
 
 def readable(parse: Callable[[str], object]) -> AfterValidator:
-    """Return the check of a text that stays one, and that `parse` must be able to read."""
+    """Return the validator of a text that `parse` must accept. The field keeps the text."""
 
     def check(text: str) -> str:
         parse(text)
@@ -46,13 +44,13 @@ def readable(parse: Callable[[str], object]) -> AfterValidator:
 
 
 def nearest(name: str, names: Collection[str]) -> str:
-    """Return the name that may have been meant, as a question; without a similar one all that there are."""
+    """Return a hint at the valid names: the most similar one, or all of them if none is similar."""
     similar = get_close_matches(name, names, 1)
     return f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(sorted(names))}"
 
 
-class AtKey(ValueError):
-    """A problem of a key below the model that finds it."""
+class InvalidKey(ValueError):
+    """A problem of a certain key, whose path begins at the model that raises it."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(problem)
@@ -69,9 +67,9 @@ TopicName = Annotated[str, _matching(_TOPIC, "a topic name: letters, digits, '.'
 
 
 class Model(BaseModel):
-    """Base of every model: frozen, unknown keys are errors, and tracebacks show no values, which may be secrets."""
+    """Base of every model: frozen, refuses unknown keys, and shows no values in tracebacks, because these may be secrets."""
 
-    # Most models are only ever part of another one: a validator of its own is built when it is first asked for.
+    # Most models are only parts of another one, so their own validators are built only when they are needed.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     @field_validator("*")
@@ -83,9 +81,11 @@ class Model(BaseModel):
 
 
 def option_keys(kinds: Iterable[type], forms: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Return the options of definitions as keys of one model; see pydantic's `create_model`.
+    """Return the options of definitions as fields for pydantic's `create_model`.
 
-    `forms` are the types of options that several definitions write in the same way, by their names.
+    Args:
+        kinds: Dataclasses whose fields were declared with `frazil.records.option`.
+        forms: Name of a form -> type of the options that are written in this form.
     """
     keys: dict[str, Any] = {}
     for kind in kinds:
@@ -107,13 +107,13 @@ def option_keys(kinds: Iterable[type], forms: Mapping[str, Any] = MappingProxyTy
 
 
 def kinds_by_key(keys: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
-    """Return which kinds have each key, of the keys that each kind has."""
+    """Invert a mapping: return key -> kinds that have it, for kind -> its keys."""
     every_key = dict.fromkeys(key for kind_keys in keys.values() for key in kind_keys)
     return {key: [kind for kind, kind_keys in keys.items() if key in kind_keys] for key in every_key}
 
 
 def _largest(value: object) -> int:
-    """The largest whole number, without its sign, in a value that is no model."""
+    """The largest absolute value of the whole numbers in a value; 0 for a model, which checks its own."""
     if isinstance(value, int):
         return abs(value)
     return max(map(_largest, value.values()), default=0) if isinstance(value, dict) else 0
@@ -131,12 +131,12 @@ def read_json(adapter: TypeAdapter[T], text: str) -> T:
     """Read what `write_json` wrote.
 
     Raises:
-        ValueError: It is something else. Its one line says where and what was expected, and nothing of what is there.
+        ValueError: The text is something else. The one-line message has the place and the expectation, but no content.
     """
     try:
-        # A half character that somebody's error holds is a question mark here: pydantic's reader refuses it.
-        readable = json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")
-        return adapter.validate_json(readable, strict=True)
+        # Lone surrogates become question marks, because pydantic's JSON parser refuses them.
+        encoded = json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace")
+        return adapter.validate_json(encoded, strict=True)
     except ValidationError as error:
         first, *_ = error.errors(include_url=False, include_context=False, include_input=False)
         place = ".".join(map(str, first["loc"]))

@@ -1,7 +1,7 @@
 """Column types in Iceberg's own spelling: ``long``, ``decimal(38,2)``, ``list<string>``, ``struct<a: int, b: string>``.
 
-Parsed here to plain data, so that a pipeline file is checked without PyIceberg; `frazil.iceberg.schema.schema` turns the
-result into the table's types. A field whose name is no word stands in backticks, doubled inside: ``struct<`a-b`: int>``.
+The types are plain data, so that a pipeline file is checked without PyIceberg; `frazil.iceberg.schema.schema` converts them to
+Iceberg's. A field name that is no word is in backticks, with those in the name doubled: ``struct<`a-b`: int>``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ REFUSED = {
     "geometry": "declare string for its text (WKT, GeoJSON), or binary for WKB",
     "geography": "declare string for its text (WKT, GeoJSON), or binary for WKB",
 }
-"""Types of format version 3 that no writer here supports -> the type to declare instead. PyIceberg 0.12 writes no table of
-that version,
-and Iceberg's Spark has no type for them."""
+"""Types of format version 3 that no writer here supports -> the type to declare instead. PyIceberg 0.12 writes no table of that
+version, and Spark has no such types.
+"""
 
 MAX_DECIMAL_PRECISION = 38
 """Iceberg's limit (table specification, primitive types)."""
@@ -47,7 +47,7 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A type without parts. `arguments` holds precision and scale of a decimal, the length of a fixed."""
+    """A type without parts. Its `arguments` are precision and scale of a decimal, or the length of a fixed."""
 
     name: str
     arguments: tuple[int, ...] = ()
@@ -101,7 +101,7 @@ VARIANT = Primitive("variant")
 
 
 def holds(column_type: ColumnType, kind: Primitive) -> bool:
-    """Whether a type is of a kind, or has a part that is."""
+    """Whether a type, or any part of it, is of this kind."""
     match column_type:
         case ListOf(element):
             inner = [element]
@@ -118,7 +118,7 @@ def parse_type(text: str) -> ColumnType:
     """Parse Iceberg's spelling of a type.
 
     Raises:
-        ValueError: The text is no type; the message names the part, and the nearest known name if there is one.
+        ValueError: The text is no type. The message has the wrong part, and the most similar type for an unknown name.
     """
     parser = _TypeParser(text)
     try:
@@ -130,7 +130,7 @@ def parse_type(text: str) -> ColumnType:
 
 
 class _TypeParser:
-    """Recursive descent over one type text."""
+    """A recursive-descent parser of one text."""
 
     _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)+`|\d+|[<>(),:\[\]])")
 
@@ -179,7 +179,7 @@ class _TypeParser:
         return Primitive(name)
 
     def listed(self, opening: str, closing: str, read: Callable[[], T], count: int | None = None) -> list[T]:
-        """Read `count` parts in brackets, or as many as there are."""
+        """Read `count` parts in brackets; all parts, if `count` is None."""
         self.take(opening)
         parts = [read()]
         while len(parts) < count if count else self.peek() == ",":

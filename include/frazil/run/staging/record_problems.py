@@ -197,7 +197,7 @@ def _new_table_remarks(pipeline: Pipeline) -> Iterator[str]:
     route = pipeline.route
     if route is None or route.create is None:
         return
-    if route.field is not None and route.field.table is None and all(map(route.lets, _ANYWHERE)):
+    if route.field is not None and route.field.table is None and all(map(route.allows, _ANYWHERE)):
         yield "route.field.allow: lets records make tables in any namespace"
     columns = {destination.table: declared_columns(destination) for destination in pipeline.destinations}
     by_topic = route.topic is not None and not pipeline.transforms

@@ -292,7 +292,7 @@ class RunContext:
 
     def with_created_tables(self, table_names: Iterable[str]) -> RunContext:
         """A copy whose auto-created tables are these."""
-        pipeline = self.pipeline.with_made(table_names)
+        pipeline = self.pipeline.with_auto_created(table_names)
         if pipeline.auto_created == self.pipeline.auto_created:
             return self
         return replace(self, pipeline=pipeline, lake=self.project.lake_of(pipeline))

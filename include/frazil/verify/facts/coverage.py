@@ -1,4 +1,4 @@
-"""Which offsets a pipeline answers for: which batches read them by its ledger, and which ones no batch read."""
+"""Which batches read an offset, as the ledger records it, and which offsets no batch read."""
 
 from __future__ import annotations
 
@@ -203,8 +203,8 @@ def _unrepeatable_ranges(ranges: Sequence[Range], skipped: Sequence[Range]) -> I
 def final_removals(batch: Batch) -> Sequence[Removal]:
     """Rows that a batch deleted from tables for good."""
     if batch.kind in REPAIR_KINDS:
-        return ()  # a repair only repeats earlier removals, or a settle staged rows again
-    if batch.kind == "dead_letters":  # what it landed is no dead letter any more
+        return ()  # a repair only repeats earlier removals; a settle staged rows again
+    if batch.kind == "dead_letters":  # its records became rows and are no dead letters any more
         since = {name: topic.since for name, topic in batch.position.topics.items()}
         return [Removal(r.topic, r.partition, r.start, r.end, since[r.topic]) for r in batch.ranges]
     if batch.removed or batch.kind != "rewind":
@@ -217,7 +217,7 @@ def final_removals(batch: Batch) -> Sequence[Removal]:
 
 
 def given_up_offsets(batches: Sequence[Batch]) -> dict[Key, list[tuple[int, int, int]]]:
-    """Per partition the spans (start, end, number of the batch that says so) whose outcomes may be missing.
+    """Per partition the spans whose outcomes may be missing: start, end, number of the batch that recorded the loss.
 
     A repair gave up their rows or dead letters, or their dead letters were deleted while rows of other tables stayed.
     """
@@ -257,11 +257,7 @@ def _apply_removal(covered: dict[Key, Segments], removed: Removal, n: int) -> No
     end = _NO_END if removed.end is None else removed.end
     for key, segments in covered.items():
         if key[0] == removed.topic and removed.partition in (None, key[1]):
-            covered[key] = remove_passes(segments, removed.start, end, _is_batch_between(removed.since, n))
-
-
-def _is_batch_between(since: int, n: int) -> Callable[[int], bool]:
-    return lambda number: since <= number < n
+            covered[key] = remove_passes(segments, removed.start, end, lambda number: removed.since <= number < n)
 
 
 @dataclass(slots=True)
@@ -305,7 +301,7 @@ def _advance_duties(duties: dict[Key, _Duty], batch: Batch, *, is_after_loss: bo
     """Update the duties with one batch: new partitions, skipped offsets, the new position."""
     position, former_duties = batch.position, dict(duties)
     is_move, skips = batch.kind in ("start", "reset", "rewind"), _skipped_spans(batch)
-    duties.clear()  # a partition that a rewind forgets is new when it comes again
+    duties.clear()  # a partition that a rewind drops from the position counts as new when it appears again
     for key, next_offset in next_offsets(position).items():
         topic = position.topics[key[0]]
         batch_start = topic.start[key[1]] if batch.kind == "ingest" else next_offset
@@ -313,25 +309,21 @@ def _advance_duties(duties: dict[Key, _Duty], batch: Batch, *, is_after_loss: bo
         if duty is None or duty.since != topic.since:
             duty = _Duty(batch_start if is_move or is_after_loss else 0, next_offset, topic.since)
         elif batch.kind == "reset" or is_after_loss:
-            _excuse(duty, duty.next, batch_start, batch.n)
+            duty.excused = add_pass(duty.excused, duty.next, batch_start, batch.n)
         for start, end in skips.get(key, ()):
-            _excuse(duty, start, end, batch.n)
+            duty.excused = add_pass(duty.excused, start, end, batch.n)
         if duty.excused and duty.excused[-1].end > next_offset:
-            duty.excused = clip(duty.excused, 0, next_offset)  # what lies beyond the position is to be read yet
+            duty.excused = clip(duty.excused, 0, next_offset)  # offsets beyond the position must still be read
         duty.first, duty.next = min(duty.first, next_offset), next_offset
         duties[key] = duty
 
 
 def _skipped_spans(batch: Batch) -> dict[Key, list[tuple[int, int]]]:
-    """Per partition the spans of Kafka's log that a batch skipped. A repair skips nothing there: it gives up rows of a table."""
+    """Per partition the spans of Kafka's log that a batch skipped. What a repair skips are rows of a table, not offsets."""
     spans: dict[Key, list[tuple[int, int]]] = {}
     for r in batch.skipped if batch.kind not in REPAIR_KINDS else ():
         spans.setdefault((r.topic, r.partition), []).append((r.start, r.end))
     return spans
-
-
-def _excuse(duty: _Duty, start: int, end: int, n: int) -> None:
-    duty.excused = add_pass(duty.excused, start, end, n)
 
 
 def _unaccounted_spans(duty: _Duty, covered: Segments) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The ledger as plain data: the ranges of each batch, the position after it, and the entries for one destination."""
+"""The ledger as plain data: the ranges of each batch, the position after it, and the rows for one destination."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from frazil.error_codes import BAD_STATE
 
 READ_KINDS = frozenset({"ingest", "replay", "dead_letters"})
-"""Kinds of batches that read records: from Kafka, or from the dead letters that they were before."""
+"""Kinds of batches that read records from Kafka, or from dead letters."""
 
 REPAIR_KINDS = frozenset({"repair", "settle"})
-"""Kinds of batches that say what a table lost; `settle` is that of an older Frazil."""
+"""Kinds of batches that record what a table lost; older versions of Frazil wrote `settle`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic of a position: its Kafka id, offsets per partition, and the batch that began this incarnation of it."""
+    """One topic of a position: its Kafka id, offsets per partition, and the first batch since the topic was created."""
 
     id: str | None
     start: tuple[int, ...]
@@ -50,7 +50,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Rows that a batch deleted from a table: None stands for every partition, or for no upper bound."""
+    """Rows of batch `since` or later that a batch deleted. `partition` None: all partitions. `end` None: no upper bound."""
 
     topic: str
     partition: int | None
@@ -61,22 +61,22 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch, put together from its rows of the ledger.
+    """One batch, assembled from its rows in the ledger.
 
     Attributes:
-        ids: Ids of the batches that claim the number; one, if all is well.
+        ids: Ids of the batches that have this number: more than one is an error.
         kind: start, ingest, replay, dead_letters, reset, rewind, repair, or settle of an older Frazil.
-        config: Hash of the pipeline file it ran under.
-        read: Records read; `written`, `dead` and `filtered` are what became of them, in records.
-        written_position: The position after it, as it was written: many of them take much less memory this way.
-        ranges: The ranges that it read.
-        skipped: Offsets it gave up because retention had deleted them.
-        removals: Role -> what it removed of the table, where it says so.
-        abandoned: How much a settle, or a repair of the ledger, gave up.
-        rows: Role -> rows put into its tables.
-        tables: Tables of its ledger rows, one name per row.
-        lost: Dead letters that it removed although the rows beside them stay: the table was no destination then.
-        dead_codes: Dead letters per code, in records; None where it does not say, and of letters that were tried again.
+        config: Hash of the pipeline file that the batch ran under.
+        read: Records read: `written` became rows, `dead` became dead letters, `filtered` were filtered out.
+        written_position: The position after the batch, as JSON text, which takes much less memory than a `Position`.
+        ranges: The ranges that the batch read.
+        skipped: Offsets that the batch gave up, because retention had deleted them.
+        removals: Role of a table -> rows that the batch removed from the table, where the ledger names them.
+        abandoned: Number of batches that a settle, or a repair of the ledger, gave up.
+        rows: Role of a table -> rows that the batch wrote into it.
+        tables: Tables of the batch's ledger rows, one name per row.
+        lost: Dead letters that the batch removed while the table, no destination then, kept the rows of the same offsets.
+        dead_codes: Records per code of a dead letter; None where the ledger has no codes, and for a retry of dead letters.
     """
 
     n: int
@@ -99,7 +99,7 @@ class Batch:
 
     @property
     def position(self) -> Position:
-        """The position after it."""
+        """The position after the batch."""
         return parse_position(self.written_position, f"batch {self.n} of the ledger")
 
     @property
@@ -109,7 +109,7 @@ class Batch:
 
     @property
     def removed(self) -> tuple[Removal, ...]:
-        """Rows that it deleted from any table, each range once."""
+        """Ranges of rows that the batch deleted from any table, each once."""
         return tuple(dict.fromkeys(removed for removals in self.removals.values() for removed in removals))
 
 
@@ -120,9 +120,9 @@ def next_offsets(position: Position) -> dict[tuple[str, int], int]:
 
 def unrecorded_batches(batches: Sequence[Batch]) -> frozenset[int]:
     """Numbers of batches without ledger rows: the rows were lost, and a repair of the ledger gave them up."""
-    repairs = [
+    repairs = (
         b.n for b in batches if b.kind in REPAIR_KINDS and b.abandoned and not (b.ranges or b.skipped or b.removed)
-    ]
+    )
     return frozenset(range(max(repairs, default=0))) - {batch.n for batch in batches}
 
 
@@ -154,7 +154,10 @@ def read_batches(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
     Raises:
         Terminal: A row can't be read.
     """
-    ordered = sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
+    try:
+        ordered = sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
+    except (ValueError, TypeError) as error:  # `destination_view` reads ranges, which somebody may have edited
+        raise BAD_STATE.terminal(f"ledger {ledger} can't be read: {error}", next_step=_EDITED_HINT) from error
     return [_batch(n, list(batch_rows), ledger) for n, batch_rows in groupby(ordered, key=lambda row: row["n"])]
 
 
@@ -197,7 +200,7 @@ def _removed(text: str) -> tuple[Removal, ...]:
 
 
 def _ranges_from_position(kind: str, position: Position) -> tuple[Range, ...]:
-    """Ranges that a batch read, derived from its position: an older version wrote them nowhere else."""
+    """Ranges that a batch read, derived from its position, because older versions did not record them."""
     if kind != "ingest":
         return ()
     return tuple(
@@ -214,8 +217,8 @@ _EMPTY_ROW = dict.fromkeys(("removed", "table_written", "table_dead", "table_ran
 """Columns of the row that stands in for a destination without a row in a batch: no rows, no counts."""
 
 RESTART_KINDS = frozenset({"reset", "rewind"})
-"""Kinds of batches that move the position and delete what will be read again: rows of the destinations, and all dead letters.
-A table that is no destination at that batch keeps its rows, and loses only its dead letters.
+"""Kinds of batches that move the position and delete the outcomes of offsets to be read again: rows of the destinations, and
+all dead letters. A table that is no destination at that batch keeps its rows, and loses only its dead letters.
 """
 
 _GAVE_NOTHING_UP = {"ranges": "[]", "skipped": "[]", "abandoned": 0}
@@ -263,11 +266,7 @@ def _is_only_destination(rows: Sequence[Row], table: str) -> bool:
 def _rows_of_shared_batch(rows: Sequence[Row], table: str, *, is_member: bool) -> Iterator[Row]:
     destination_row = next((row for row in rows if row["table"] == table and row["role"] == "destination"), None)
     letters = next((row for row in rows if row["role"] == "dead_letters"), None)
-    own = (
-        dict(destination_row)
-        if destination_row is not None
-        else {**rows[0], **_EMPTY_ROW, "table": table, "role": "destination"}
-    )
+    own = dict(destination_row or {**rows[0], **_EMPTY_ROW, "table": table, "role": "destination"})
     if rows[0]["kind"] in RESTART_KINDS and not is_member:
         yield own | {"kind": "reset", "removed": None, "lost": letters["removed"] if letters is not None else None}
         return
@@ -285,15 +284,18 @@ def _rows_of_shared_batch(rows: Sequence[Row], table: str, *, is_member: bool) -
     table_letters = sum(row.get("table_dead") or 0 for row in rows)
     record_letters = letters["rows"] - table_letters if letters is not None else 0
     written, dead = _written_records(destination_row), (own.get("table_dead") or 0) + record_letters
-    left_out = own["records_read"] - written - dead
-    counts = {"records_written": written, "records_dead": dead, "records_filtered": left_out}
+    counts = {
+        "records_written": written,
+        "records_dead": dead,
+        "records_filtered": own["records_read"] - written - dead,
+    }
     yield own | counts
     if letters is not None:
         yield {**letters, "records_read": own["records_read"], **counts, "rows": dead}
 
 
 def _written_records(destination_row: Row | None) -> int:
-    """Records that became rows of a table; without a count of its own the table got all that were written."""
+    """Number of records that became rows of a table. A batch without counts per table has only one: all written records are its."""
     if destination_row is None:
         return 0
     written: int | None = destination_row.get("table_written")
@@ -301,7 +303,7 @@ def _written_records(destination_row: Row | None) -> int:
 
 
 def _repairs_another(rows: Sequence[Row], table: str) -> bool:
-    """Whether a batch repaired the rows of another destination: then this table lost nothing.
+    """Whether a batch repaired the rows of another destination, so that this table lost nothing.
 
     Destinations that were not repaired have a ledger row with empty ranges, or none. A repair of dead letters or of the
     ledger concerns all destinations.
@@ -314,7 +316,7 @@ def _repairs_another(rows: Sequence[Row], table: str) -> bool:
 
 
 def _retried_letters(own: Row, first: Row) -> Row:
-    """The row of a batch that retried dead letters: those of this table, and those of whole records."""
+    """The row of a batch that retried dead letters: those of this destination, and those that name no destination."""
     ranges = own.get("table_ranges") or first["ranges"]
     read = sum(end - start for _, _, start, end in json.loads(ranges))
     counts = {"records_read": read, "records_written": own["rows"], "records_dead": 0}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Kind = Literal["missing", "duplicate", "unexpected", "changed", "ledger"]
 
 DESCRIBED_DIFFERENCES = 100
-"""Differences described with their coordinates; the others are only counted."""
+"""Most differences that a result describes with their coordinates; further ones are only counted."""
 
 SHOWN_CHARACTERS = 120
-"""A difference shows this much of a value: enough to know it again, too little to copy a payload into a log."""
+"""Most characters of a value in a difference: enough to recognise it, too few to copy a payload into a log."""
 
 
 def shorten(value: object) -> str:
@@ -23,14 +23,14 @@ def shorten(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it must be.
+    """One difference between the expected and the actual state.
 
     Attributes:
-        kind: `missing`: a record without outcome. `duplicate`: more than one. `unexpected`: an outcome without its
-            record. `changed`: values that are not the record's. `ledger`: the books contradict each other.
-        topic: Topic of the record, None for the books.
-        batch: Number of the batch it is about.
-        table: Of several destinations, the one it is about.
+        kind: `missing`: a record without outcome. `duplicate`: a record with several. `unexpected`: an outcome without its
+            record. `changed`: values that are not the record's. `ledger`: the ledger contradicts itself or the tables.
+        topic: Topic of the record; None where the difference is about no single record.
+        batch: Number of the batch that the difference is about.
+        table: The destination that the difference is about, if the pipeline has several.
     """
 
     kind: Kind
@@ -54,12 +54,12 @@ class Difference:
         return f"{self.kind}: {where + ': ' if where else ''}expected {self.expected}, found {self.actual}"
 
     def document(self) -> dict[str, Any]:
-        """The difference as `frazil verify --json` writes it: the key of `actual` is `found`."""
+        """The difference as `frazil verify --json` writes it, with `actual` under the key `found`."""
         return {"found" if name == "actual" else name: value for name, value in asdict(self).items()}
 
 
 def ledger_difference(n: int, expected: str, actual: str) -> Difference:
-    """A difference between the ledger and a batch's data."""
+    """A contradiction within the ledger, or between the ledger and a table, about one batch."""
     return Difference("ledger", expected, actual, batch=n)
 
 
@@ -68,21 +68,21 @@ class PartitionResult:
     """The result of comparing one partition: counts of compared records and of differences.
 
     Attributes:
-        covered: Offsets that batches read, gaps of Kafka included.
-        records: Committed records that Kafka has of them.
+        covered: Offsets that batches read, including offsets without a record.
+        records: Committed records that Kafka has at these offsets.
         rows: Rows of the destination.
-        filtered: Records without outcome on purpose.
+        filtered: Records that the pipeline filtered out.
         missing: Records without outcome.
-        duplicate: Outcomes beyond the first.
+        duplicate: Further outcomes of records that have one already.
         unexpected: Outcomes without their record.
-        changed: Outcomes that are not what the record says.
-        unchecked: Outcomes whose record Kafka no longer has, where only doubles can be found, and those of
+        changed: Outcomes whose values are not the record's.
+        unchecked: Outcomes whose record Kafka no longer has, so that only duplicates can be found, and outcomes of
             batches whose ledger rows were given up.
-        given_up: Records whose lost row or dead letter a repair gave up, on record.
-        lenient: Rows of batches whose pipeline file is no longer known, or from before a column of their table changed: a null
+        given_up: Records whose lost row or dead letter was given up by a repair.
+        lenient: Rows of batches whose pipeline file is no longer known, or from before a column of their table changed: null
             was accepted, because the column may be younger.
-        expired: Offsets that batches read and Kafka's log no longer reach back to.
-        table: Of several destinations, the one it is about.
+        expired: Offsets that batches read, and that retention has deleted from Kafka.
+        table: The destination, if the pipeline has several.
     """
 
     topic: str
@@ -117,19 +117,18 @@ class Verification:
         partitions: Per topic partition, in order.
         differences: The first differences, ledger first.
         count: How many differences there are.
-        older_incarnation: Rows and dead letters of topics as they were before they were recreated, or that are gone.
-        foreign: Rows of the destination that carry no Kafka columns, or are of topics of another pipeline: written by
-            somebody else.
-        records: Records compared, each once, however many tables it is meant for.
-        values_compared: Whether rows were compared with the values of their records. If not, only places were: that each
-            record has its one outcome, a dead letter its bytes, and each batch as many of each as the ledger says.
-        values_not_compared_because: Why not.
+        older_incarnation: Rows and dead letters of topics that were deleted, or recreated, since they were read.
+        foreign: Rows of the destination that somebody else wrote: without Kafka columns, or from topics of another pipeline.
+        records: Records compared, each counted once, however many tables it goes to.
+        values_compared: Whether rows were compared with the values of their records. If not, the check only covers that each
+            record has its one outcome, a dead letter its bytes, and each batch as many outcomes as the ledger counts.
+        values_not_compared_because: The reason why values were not compared; None if they were.
         columns_not_compared: Table -> its columns whose values were not compared, for that reason.
-        cells_not_compared: Table -> column -> how many of its values could not be worked out, and why the first one could not.
-        batches_not_judged: Why the pipeline file that batches ran under is not known -> their numbers: their rows were held
-            against the present file, where null may stand for any value, and what they left out is the ledger's word.
-        notes: Missing manifests and the like of finished batches, so that some facts were compared once instead of twice;
-            columns for which null was accepted in earlier rows.
+        cells_not_compared: Table -> column -> number of values that could not be derived, and the first reason.
+        batches_not_judged: Reason why batches can't be judged by their own pipeline file -> their numbers. Their rows were
+            compared with the present file, with null accepted for any value; their filtered records only with the ledger.
+        notes: Remarks on facts that were compared only once, such as where a manifest is gone, and on columns for which null
+            was accepted in earlier rows.
     """
 
     pipeline: str
@@ -150,12 +149,12 @@ class Verification:
 
     @property
     def is_clean(self) -> bool:
-        """Whether everything is as it must be, and something could be compared, or there was nothing to compare."""
+        """Whether there is no difference, and the comparison had records if there was anything to compare."""
         return self.count == 0 and not self.is_baseless
 
     @property
     def is_baseless(self) -> bool:
-        """Whether there are outcomes, or offsets that were read, and no record in Kafka to compare any of them with."""
+        """Whether there are outcomes, or offsets that were read, but no record in Kafka to compare them with."""
         incomparable = sum(partition.unchecked + partition.expired for partition in self.partitions)
         return self.records == 0 and incomparable + self.older_incarnation > 0
 
@@ -181,16 +180,10 @@ class Findings:
         self.count += len(differences)
         self.batches.update(difference.batch for difference in differences if difference.batch is not None)
         first = differences[: max(0, DESCRIBED_DIFFERENCES - len(self.described))]
-        self.described += (
-            [replace(difference, table=self.table) for difference in first] if self.table is not None else first
-        )
+        self.described += [replace(difference, table=self.table or difference.table) for difference in first]
 
     def merge(self, findings: Findings) -> None:
         """Add the differences of another comparison."""
         self.count += findings.count
         self.batches |= findings.batches
         self.described += findings.described[: max(0, DESCRIBED_DIFFERENCES - len(self.described))]
-
-    def extend(self, differences: Iterable[Difference]) -> None:
-        """Add the differences of an iterable."""
-        self.add(*differences)

@@ -1,8 +1,8 @@
-"""Summaries of table snapshots, compared with the ledger; which dead letters count as outcomes, and those that
-somebody else altered between snapshots.
+"""Compares the ledger with the summaries of snapshots, and finds dead letters whose reason somebody altered. Also says which
+dead letters count as outcomes.
 
-The summary of a snapshot repeats what the ledger says of its batch: number, id, kind, hash of the pipeline file, counts, skipped
-offsets. A person who edits the ledger does not edit the summaries.
+The summary of a snapshot repeats the facts that the ledger has about its batch: number, id, kind, hash of the pipeline file,
+counts, skipped offsets. A person who edits the ledger does not edit the summaries.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from frazil.verify.facts.coverage import rolled_back_batches
-from frazil.verify.facts.ledger import REPAIR_KINDS, RESTART_KINDS, Batch, Range
+from frazil.verify.facts.ledger import REPAIR_KINDS, RESTART_KINDS, Batch, Range, Row
 from frazil.verify.facts.result import Difference, ledger_difference, shorten
 
-Row = Mapping[str, Any]
 Record = tuple[str, int, int]
+"""Topic, partition and offset."""
 
 _MARK_PREFIX = "frazil.batch."
-"""What the key of a batch's mark begins with; the name of the pipeline follows."""
+"""Prefix of the key of a batch's mark; the name of the pipeline follows."""
 
 _PIPELINE_KEY = "frazil.pipeline"
-"""Key in the summary of every snapshot of a batch."""
+"""Key that the summary of every snapshot of a batch has."""
 
 _SUMMARY_KEYS = {
     "batch": "frazil.batch",
@@ -89,10 +89,10 @@ class SnapshotFacts:
             {snapshot.snapshot_id: _batch_number(snapshot, pipeline) for snapshot in metadata.snapshots},
         )
 
-    def without_manifest(self) -> Iterator[str]:
+    def manifest_notes(self) -> Iterator[str]:
         """A note that the last batch's position can't be read from a snapshot, because its manifest file is gone.
 
-        The batch is finished and needs the manifest no more: a removal of orphan files may have deleted it.
+        A finished batch does not need its manifest: a removal of orphan files may have deleted it.
         """
         n = max(self.latest_snapshots, default=None)
         if n is not None and "frazil.manifest" in self.latest_snapshots[n][1]:
@@ -156,7 +156,7 @@ def restore_roles(rows: Iterable[dict[str, Any]], tables: Mapping[str, Collectio
         if row["role"] == "left" and row["table"] in tables.get(row["config"], ()):
             row["role"] = "destination"
             expected = f"rows for destination {row['table']}, which its pipeline file names"
-            yield Difference("ledger", expected, "that it was left out", batch=row["n"])
+            yield ledger_difference(row["n"], expected, "that it was left out")
 
 
 def repeated_rows(rows: Iterable[Row]) -> Iterator[Difference]:
@@ -164,7 +164,7 @@ def repeated_rows(rows: Iterable[Row]) -> Iterator[Difference]:
     row_counts = Counter((row["n"], row["table"], row["role"]) for row in rows)
     for (n, table, _), count in sorted(row_counts.items()):
         if count > 1:
-            yield Difference("ledger", f"one batch of this number, with one row for {table}", f"{count} rows", batch=n)
+            yield ledger_difference(n, f"one batch of this number, with one row for {table}", f"{count} rows")
 
 
 def altered_reasons(
@@ -180,22 +180,17 @@ def altered_reasons(
             former = former_rows.get(_letter_identity(row), row)
             for name in _REASON:
                 if row[name] != former[name]:
-                    place = row["topic"], row["partition"], row["offset"], row["_frazil_batch"]
-                    yield Difference(
-                        "changed",
-                        f"a letter with {name} {shorten(former[name])}, as batch wrote it",
-                        shorten(row[name]),
-                        *place,
-                    )
+                    expected = f"a letter with {name} {shorten(former[name])}, as its batch wrote it"
+                    yield Difference("changed", expected, shorten(row[name]), *_letter_identity(row))
 
 
-def _letter_identity(row: Row) -> tuple[Any, ...]:
+def _letter_identity(row: Row) -> tuple[str, int, int, int]:
     return row["topic"], row["partition"], row["offset"], row["_frazil_batch"]
 
 
 def _foreign_rewrites(metadata: TableMetadata) -> Iterator[tuple[int, int]]:
-    """Ids of the snapshots before and after a rewrite by others. A rewrite may be several snapshots: one deletes, one appends."""
-    newest: Snapshot | None = None  # the newest of consecutive snapshots by others
+    """Ids of the snapshots before and after each rewrite by another program, which may make several snapshots of it."""
+    newest: Snapshot | None = None  # the newest of consecutive snapshots by another program
     is_rewrite = False
     for snapshot in ancestry(metadata):
         summary = summary_of(snapshot)
@@ -224,7 +219,7 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def _batch_number(snapshot: Snapshot, pipeline: str) -> int | None:
-    """Number of the batch that wrote a snapshot; None where another pipeline or somebody else did."""
+    """Number of the batch that wrote a snapshot; None if another pipeline, or another program, wrote it."""
     mark = summary_of(snapshot).get(_MARK_PREFIX + pipeline)
     return None if mark is None else int(json.loads(mark)["n"])
 
@@ -234,8 +229,12 @@ def code_differences(
 ) -> Iterator[Difference]:
     """Batches whose dead letters per code contradict the ledger's counts.
 
-    For a record with letters of several tables the ledger counts one of their codes: each count lies between bounds. Batches
-    whose letters are not all there any more must not be given, nor are those judged that are reported already (`differing`).
+    For a record with letters of several tables the ledger counts one of their codes, so each count only has bounds.
+
+    Args:
+        batches: Batches whose letters are all still in the table.
+        letters: Batch number, record, code and attempts of each letter.
+        differing: Numbers of batches with other differences, which are skipped.
     """
     ledger_codes = {
         batch.n: batch.dead_codes for batch in batches if batch.n not in differing and batch.dead_codes is not None
@@ -253,18 +252,18 @@ def code_differences(
         for code in sorted(most.keys() | counted.keys()):
             if not fewest[code] <= counted.get(code, 0) <= most[code]:
                 expected = f"{counted.get(code, 0)} dead letters {code} of batch {n}, as many as the ledger counts"
-                yield Difference("ledger", expected, f"{most[code]}", batch=n)
+                yield ledger_difference(n, expected, f"{most[code]}")
 
 
 _LANDED = "landed_batch"
-"""Column of the dead letters: the batch that landed one after all."""
+"""Column of the dead letters: number of the batch that landed the record in a later attempt."""
 
 
 def unlanded_filter(columns: Schema, batches: Sequence[Batch]) -> BooleanExpression:
-    """Filter for dead letters that have no row: never landed, or landed by a batch that was rolled back.
+    """Filter for dead letters whose record has no row: it never landed, or the batch that landed it was rolled back.
 
-    A letter names only the batch that landed it last. If that batch was rolled back, an earlier landing may still
-    stand: then the row is there, which the ledger knows and the letter does not.
+    A letter names only the batch that landed its record last. If that batch was rolled back, the row of an earlier landing may
+    still exist: only the ledger tells.
     """
     if all(column.name != _LANDED for column in columns.fields):
         return AlwaysTrue()
@@ -273,28 +272,19 @@ def unlanded_filter(columns: Schema, batches: Sequence[Batch]) -> BooleanExpress
     if not undone:
         return never_landed
     landed_by_undone = In(_LANDED, undone)  # type: ignore[call-arg, arg-type]
-    return Or(
-        never_landed,
-        And(
-            landed_by_undone,
-            Not(_any_condition([_letters_before_batch(r, n) for r, n in _standing_landings(batches, undone)])),
-        ),
-    )
+    landed_before = (_letters_before_batch(r, n) for r, n in _standing_landings(batches, undone))
+    return Or(never_landed, And(landed_by_undone, Not(Or(AlwaysFalse(), AlwaysFalse(), *landed_before))))
 
 
 def _standing_landings(batches: Sequence[Batch], undone: frozenset[int]) -> Iterator[tuple[Range, int]]:
-    """Ranges, with batch numbers, that a standing batch landed and a rolled-back batch landed too."""
+    """Ranges of dead letters that both a valid and a rolled-back batch landed, each with the number of the valid one."""
     landings = [batch for batch in batches if batch.kind == "dead_letters"]
     undone_ranges = [r for batch in landings if batch.n in undone for r in batch.ranges]
     for batch in landings:
         for r in batch.ranges if batch.n not in undone else ():
-            if any(_overlap(r, lost_range) for lost_range in undone_ranges):
+            same_partition = (u for u in undone_ranges if (u.topic, u.partition) == (r.topic, r.partition))
+            if any(r.start < u.end and u.start < r.end for u in same_partition):
                 yield r, batch.n
-
-
-def _overlap(first: Range, second: Range) -> bool:
-    is_same_partition = (first.topic, first.partition) == (second.topic, second.partition)
-    return is_same_partition and first.start < second.end and second.start < first.end
 
 
 def _letters_before_batch(r: Range, n: int) -> BooleanExpression:
@@ -304,16 +294,8 @@ def _letters_before_batch(r: Range, n: int) -> BooleanExpression:
     return And(in_partition, in_range, LessThan("_frazil_batch", n))  # type: ignore[call-arg, arg-type]
 
 
-def _any_condition(conditions: Sequence[BooleanExpression]) -> BooleanExpression:
-    """The disjunction of conditions, as a balanced tree: a chain of a thousand would exceed the recursion limit."""
-    if not conditions:
-        return AlwaysFalse()
-    middle = len(conditions) // 2
-    return Or(_any_condition(conditions[:middle]), _any_condition(conditions[middle:])) if middle else conditions[0]
-
-
 _DESTINATION = "destination"
-"""Column of the dead letters: the table that the record does not fit; null: the record as a whole."""
+"""Column of the dead letters: the table that the record does not fit; null if the record is a dead letter for all tables."""
 
 _BATCH = "_frazil_batch"
 
@@ -321,8 +303,8 @@ _BATCH = "_frazil_batch"
 def letters_filter(
     letters: Table, name: str, unlanded: BooleanExpression, absent: Collection[int]
 ) -> BooleanExpression:
-    """Filter for letters that are outcomes of a destination: its own, and those of whole records, unless they became rows.
-    Letters of batches from before the destination existed (`absent`) do not count.
+    """Filter for letters that are outcomes of a destination: those that name it or no table, unless they became rows. Letters of
+    batches for which the table was no destination (`absent`) do not count.
     """
     column_names = {column.name for column in letters.schema().fields}
     parts: list[BooleanExpression] = []

@@ -1,6 +1,6 @@
 """Decodes Avro values into fields with fastavro, after a check of the sizes that the bytes claim.
 
-fastavro trusts them: six bytes make it an array of millions of nulls, and a recursive type can crash the process.
+fastavro trusts these sizes: six bytes can make it build an array of millions of nulls, and a recursive type can crash the process.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from frazil.verify.values.native import BARE, LARGEST_NUMBER, UNKNOWN, Fields, S
 
 
 def avro_reader(schema: Schema, _message: str | None) -> Callable[[bytes], Fields]:
-    """Make the reader of a schema's values.
+    """Make the reader of values of a schema.
 
     Raises:
-        UnjudgedError: It is no valid Avro schema.
+        UnjudgedError: The schema is not valid.
     """
     text, references = schema
     named: dict[str, Any] = {}
@@ -54,16 +54,16 @@ def avro_reader(schema: Schema, _message: str | None) -> Callable[[bytes], Field
 
 
 _Walk = Callable[[bytes, int], int]
-"""Takes bytes and the position of a value. Returns the position behind it, which may exceed the number of bytes."""
+"""Takes bytes and the position of a value, and returns the position after it, which may exceed the number of bytes."""
 
 _MOST_LEVELS: Final = 50
-"""Records within each other. A deeper value is a dead letter in every table."""
+"""Deepest nesting of records. A deeper value is a dead letter for every table."""
 
 _MOST_PARTS: Final = 2_000_000
-"""Fields and items of one value, or two per byte if it has more. Where lists make more than a million cells it is a dead letter."""
+"""Most fields and items of one value, unless it has more bytes than half of that: then two per byte."""
 
 _MOST_EMPTY: Final = 10_000
-"""Fields and items of one value that took no byte: five bytes claim millions of them."""
+"""Most fields and items of one value that take no byte: five bytes can claim millions of them."""
 
 
 class _Bounds:
@@ -76,11 +76,11 @@ class _Bounds:
         self._walk = self._part(schema)
 
     def check(self, raw: bytes) -> None:
-        """Refuse a value that must not be read.
+        """Refuse a value that fastavro must not read.
 
         Raises:
-            Unfit: Its bytes end early, or others follow.
-            UnjudgedError: It is too deep or too large, or holds what no writer of Avro makes.
+            Unfit: The bytes end within the value, or go on after it.
+            UnjudgedError: It is too deep or too large, or has parts that no Avro writer makes.
         """
         self._levels, self._parts, self._empty = 0, max(_MOST_PARTS, 2 * len(raw)), _MOST_EMPTY
         try:
@@ -118,7 +118,7 @@ class _Bounds:
         return self._known[name]
 
     def _recursive_walk(self, name: str, raw: bytes, position: int) -> int:
-        """Walk a recursive type: its walk is looked up only now, because it was not complete when the schema was read."""
+        """Walk a value of a recursive type, whose walk is looked up only now: it did not exist when the schema was read."""
         return self._known[name](raw, position)
 
     def _named_type(self, schema: Any) -> _Walk:
@@ -158,7 +158,7 @@ class _Bounds:
         return walk
 
     def _walk_part(self, part: _Walk, raw: bytes, position: int) -> int:
-        """The position behind a field or an item; counts those without bytes."""
+        """The position after a field or an item; counts those without bytes."""
         end = part(raw, position)
         if end == position:
             self._empty -= 1
@@ -202,7 +202,7 @@ def _int(raw: bytes, position: int) -> int:
 
 
 def _one_of(walks: list[_Walk]) -> _Walk:
-    """Walk a number (branch or symbol), and the value that it selects."""
+    """Returns the walk over a number, of a branch or symbol, and the value that it selects."""
 
     def walk(raw: bytes, position: int) -> int:
         number, position = zigzag(raw, position)
@@ -244,7 +244,7 @@ def _day(value: int) -> Any:
 
 
 def _wall_time(micros: int, value: int) -> Any:
-    """The wall time of so many microseconds for each unit since 1970, which Debezium sends without a zone."""
+    """The local time that is `value` units of `micros` microseconds after 1970: Debezium sends times without a zone."""
     try:
         return (EPOCH + timedelta(microseconds=micros * value)).replace(tzinfo=None)
     except OverflowError:
@@ -256,7 +256,7 @@ _CONNECT_TIMES: Final[Mapping[str, Callable[[int], Any]]] = {
     "io.debezium.time.Timestamp": partial(_wall_time, 1_000),
     "io.debezium.time.MicroTimestamp": partial(_wall_time, 1),
 }
-"""Numbers that Debezium means as times; of other numbers of these packages the values are not known here."""
+"""Name of a logical type of Debezium -> conversion to its value. Values of other types in these packages are not known here."""
 
 
 class _Fields:
@@ -300,11 +300,13 @@ class _Fields:
     def _named_part(self, name: str) -> Callable[[Any], Any]:
         if name not in self._known:
             schema = self._named.get(name, {})
-            self._known[name] = _unknown  # a recursive field is unknown: Frazil stores it as JSON text
+            self._known[name] = _unknown  # for a recursive field, which Frazil stores as JSON text
             if schema.get("type") == "record":
                 parts = {field["name"]: self.part(field["type"]) for field in schema["fields"]}
                 aliases = {alias for field in schema["fields"] for alias in field.get("aliases", ())} - parts.keys()
-                former = dict.fromkeys(aliases, UNKNOWN)  # a column of that name may have the field's values
+                former = dict.fromkeys(
+                    aliases, UNKNOWN
+                )  # a column with the name of an alias may get the field's values
                 self._known[name] = lambda value: former | {field: part(value[field]) for field, part in parts.items()}
             elif schema:
                 self._known[name] = self.part(schema)

@@ -1,5 +1,5 @@
-"""The canonical form of a value, whether it was read from a record or from a table, and its hash; texts of dates and
-times as the integers that tables store.
+"""The canonical form of a value from a record or a table, and its hash. Also parses texts of dates and times into the integers
+that tables store.
 
 | type | canonical |
 |---|---|
@@ -10,7 +10,7 @@ times as the integers that tables store.
 | uuid, fixed, binary | bytes |
 | list | tuple |
 | struct | tuple, in the order of the declared fields |
-| map | tuple of (key, value), sorted by key (by its notation, if it has parts): a map has no order |
+| map | tuple of (key, value), sorted by key (by its `repr`, if it is a list, map or struct), because a map has no order |
 
 One difference can't be detected: PyIceberg 0.12 returns a list of structs that is null as an empty one (its projection
 rebuilds such lists without their null mask), so an empty list of structs counts as null here.
@@ -30,7 +30,7 @@ import pyarrow as pa
 from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, StructOf
 
 Digest = bytes
-"""8 bytes: two different values collide once in 10^19 times, and no producer can gain from a collision."""
+"""8 bytes: two different values collide once in 10^19 times, and a producer gains nothing from a collision."""
 
 LONG = Primitive("long")
 _BYTES = 8
@@ -39,7 +39,7 @@ _EXACT = Context(prec=MAX_PREC)
 
 
 def digest(values: object) -> Digest:
-    """Hash of a canonical value. Python's own notation tells 1, 1.0, True, "1" and b"1" apart, and 0.0 from -0.0."""
+    """Hash of a canonical value. Its `repr` tells 1, 1.0, True, "1" and b"1" apart, and 0.0 from -0.0."""
     return blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=_BYTES).digest()
 
 
@@ -79,12 +79,12 @@ Convert = Callable[[Any], Any]
 
 
 def _converter(column_type: ColumnType) -> Convert | None:
-    """The function that makes a value from PyArrow canonical; None where it already is."""
+    """Returns the function that makes values from PyArrow canonical; None if they already are."""
     match column_type:
         case ListOf(element):
             return _list_converter(element)
         case StructOf(fields):
-            parts = [(name, _null_or(_converter(of_field))) for name, of_field in fields]
+            parts = [(name, _null_or(_converter(field_type))) for name, field_type in fields]
             return lambda struct: tuple([convert(struct[name]) for name, convert in parts])
         case MapOf(key, value):
             return _map_converter(_null_or(_converter(key)), _null_or(_converter(value)))
@@ -104,15 +104,15 @@ def empty_list(element: ColumnType) -> tuple[()] | None:
 
 
 def _map_converter(convert_key: Convert, convert: Convert) -> Convert:
-    def of_pairs(pairs: Mapping[Any, Any] | Sequence[tuple[Any, Any]]) -> tuple[Any, ...]:
+    def convert_map(pairs: Mapping[Any, Any] | Sequence[tuple[Any, Any]]) -> tuple[Any, ...]:
         items = pairs.items() if isinstance(pairs, Mapping) else pairs
         return sorted_entries((convert_key(key), convert(value)) for key, value in items)
 
-    return of_pairs
+    return convert_map
 
 
 def sorted_entries(entries: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
-    """The entries of a map sorted by key. Compound keys may contain nulls, which don't compare: their `repr` is sorted instead."""
+    """The entries of a map, sorted by key. Keys with parts are sorted by their `repr`, because nulls in them don't compare."""
     return tuple(sorted(entries, key=lambda entry: repr(entry[0]) if isinstance(entry[0], tuple) else entry[0]))
 
 
@@ -123,15 +123,16 @@ def _null_or(convert: Convert | None) -> Convert:
 
 
 def null_empty_values(value: Any) -> Any:
-    """A canonical value with null in place of lists, maps and structs that hold nothing but nulls."""
+    """A canonical value with null in place of lists, maps and structs that are empty or have only nulls."""
     if not isinstance(value, tuple):
         return value
     parts = tuple(null_empty_values(part) for part in value)
     return None if all(part is None for part in parts) else parts
 
 
-# The forms are those the pipeline reference promises: `YYYY-MM-DD`, `HH:MM[:SS[.fraction]]`, both joined by `T` or a
-# blank, and a zone `Z`, `+HH`, `+HHMM` or `+HH:MM`; alone, a date or a time may be in UTC only. Tables hold microseconds, so a finer fraction must end in zeros.
+# The pipeline reference promises these forms: `YYYY-MM-DD`, `HH:MM[:SS[.fraction]]`, both joined by `T` or a blank, and a zone
+# `Z`, `+HH`, `+HHMM` or `+HH:MM`. A date or a time alone may only have the zone UTC. Tables store microseconds, so further digits
+# of a fraction must be zeros.
 
 _CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]+))?)?"
 _ZONE = r"(?:(?P<utc>[Zz])|(?P<sign>[+-])(?P<zone_hour>[0-9]{2})(?::?(?P<zone_minute>[0-9]{2}))?)?"
@@ -150,14 +151,14 @@ BOUNDS = (
 """The first and the last microsecond of years 1 to 9999."""
 
 ORC_BOUNDS = (-(2**63 // 1000 - 1), 2**63 // 1000 - 1)
-"""The first and the last microsecond that nanoseconds count, as ORC files are read."""
+"""The first and the last microsecond whose nanoseconds fit 64 bits: ORC files are read as nanoseconds."""
 
 DAY_BOUNDS = (0, timedelta(days=1) // _MICROSECOND - 1)
 """The first and the last microsecond of a day."""
 
 
 def is_lost_in_orc(micros: int) -> bool:
-    """Whether ORC files would give back another instant: they have no sign for the second before 1970."""
+    """Whether an ORC file would return another instant: it has no sign for the second before 1970."""
     first, last = ORC_BOUNDS
     return -_SECOND < micros < 0 or not first <= micros <= last
 
@@ -166,7 +167,7 @@ def day_number(text: str) -> int:
     """Days since 1970-01-01.
 
     Raises:
-        ValueError: The text is no date of that form.
+        ValueError: The text is no date in the form above.
     """
     day = text[:-1] if text.endswith(("Z", "z")) else text
     if not _DAY_FORM.fullmatch(day):
@@ -178,7 +179,7 @@ def clock_micros(text: str) -> int:
     """Microseconds since midnight.
 
     Raises:
-        ValueError: The text is no time of that form, or finer than microseconds.
+        ValueError: The text is no time in the form above, or finer than microseconds.
     """
     match = _CLOCK_FORM.fullmatch(text)
     if match is None or _ahead(match):
@@ -191,17 +192,17 @@ def wall_micros(text: str) -> int:
     """Microseconds from 1970-01-01T00:00 to the local time in a text, ignoring its zone.
 
     Raises:
-        ValueError: The text is no timestamp of that form, or finer than microseconds.
+        ValueError: The text is no timestamp in the form above, or finer than microseconds.
     """
     wall, _ = _moment(text)
     return (wall - datetime(1970, 1, 1)) // _MICROSECOND  # noqa: DTZ001 - wall clocks have no zone
 
 
 def unzoned_micros(text: str) -> int:
-    """The same for a text that must have no zone.
+    """Like `wall_micros`, for a text that must have no zone.
 
     Raises:
-        ValueError: The text is no timestamp of that form, has a zone, or is finer than microseconds.
+        ValueError: The text is no timestamp in the form above, has a zone, or is finer than microseconds.
     """
     match = _MOMENT_FORM.fullmatch(text)
     if match is not None and (match["utc"] or match["sign"]):
@@ -210,10 +211,10 @@ def unzoned_micros(text: str) -> int:
 
 
 def instant_micros(text: str) -> int:
-    """Microseconds from 1970-01-01T00:00Z to an instant; without a zone it is in UTC.
+    """Microseconds from 1970-01-01T00:00Z to an instant. A text without zone is in UTC.
 
     Raises:
-        ValueError: The text is no timestamp of that form, finer than microseconds, or not in years 1 to 9999.
+        ValueError: The text is no timestamp in the form above, finer than microseconds, or not in years 1 to 9999.
     """
     wall, ahead = _moment(text)
     try:

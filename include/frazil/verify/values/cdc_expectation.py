@@ -1,4 +1,4 @@
-"""The changes of rows that a record describes: reads change envelopes independently, by the promises of docs/changes.md."""
+"""Reads the row changes that a record describes, by the promises of docs/changes.md and not by the code that writes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from frazil.pipeline.syntax.types import ColumnType, Primitive
 from frazil.verify.values.canonical import null_empty_values
 from frazil.verify.values.column_readers import Bad, ColumnReaders, has_undeclared_columns
 from frazil.verify.values.json_document import EPOCH, NumberText, Unfit, decoder_of, object_of
-from frazil.verify.values.readers import NUMBER
+from frazil.verify.values.readers import NUMBER, NUMERIC
 
 Op = Literal["upsert", "delete", "truncate"]
 Row = dict[str, Any]
-
 
 Fields: TypeAlias = Collection[str]
 """Names of the fields of a row that columns read."""
@@ -28,14 +27,14 @@ Fields: TypeAlias = Collection[str]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change in a record, as its format sends it.
+    """One change in a record.
 
     Attributes:
-        op: Upsert, delete or truncate; None changes no row.
-        row: The row after the change; of a delete the row before it.
-        before: What is known of the row before an upsert.
-        facts: Operation, time and order of the change, for columns that take facts.
-        images: All row images in the record, also those that don't decide the row.
+        op: Upsert, delete or truncate; None if the change concerns no row.
+        row: The row after an upsert, or before a delete.
+        before: The known fields of the row before an upsert.
+        facts: Operation, time and order of the change, for columns that take them.
+        images: All row images of the change, also those that don't decide the row.
         lost: Fields of the row whose values were not sent and are unknown.
     """
 
@@ -76,10 +75,10 @@ _NOT_SENT = (
 
 
 def _with_unchanged_values(after: Row, before: Row) -> tuple[Row, tuple[str, ...]]:
-    """The row with unsent large values filled in from the row before, and the names of those that are unknown."""
+    """The row with unsent large values taken from the row before, and the names of those that are unknown there, too."""
     row = {name: before.get(name) if value in _NOT_SENT else value for name, value in after.items()}
-    left_out = (name for name, value in after.items() if value in _NOT_SENT)
-    return row, tuple(name for name in left_out if row[name] is None or row[name] in _NOT_SENT)
+    unsent = (name for name, value in after.items() if value in _NOT_SENT)
+    return row, tuple(name for name in unsent if row[name] is None or row[name] in _NOT_SENT)
 
 
 def _log_position(source: Row) -> str | None:
@@ -114,24 +113,17 @@ def _dms(body: Row, _changes: Changes, fields: Fields) -> Iterator[Change]:
     op = None if is_control else _op_of_word(meta.get("operation"), ops)
     facts = {"op": meta.get("operation"), "ts": meta.get("timestamp"), "order": None}
     row, before = _row_in_field(body, "data"), _row_in_field(body, "before-image")
-    # DMS may prefix names of columns with `BI_` for the row before: of columns of the record or of the table.
-    images_before = {
-        name: value for name in {*(row or {}), *fields} if (value := (row or {}).get(f"BI_{name}")) is not None
-    }
-    former_row = (
-        {**images_before, **{name: cell for name, cell in (before or {}).items() if cell is not None}}
-        if images_before
-        else before
-    )
-    yield Change(op, row, former_row if op == "upsert" else None, facts, (row, before, images_before))
+    # DMS may send the row before as further fields, with `BI_` before the names of the record's or the table's columns.
+    prefixed = {name: value for name in {*(row or {}), *fields} if (value := (row or {}).get(f"BI_{name}")) is not None}
+    present = {name: cell for name, cell in (before or {}).items() if cell is not None}
+    former_row = {**prefixed, **present} if prefixed else before
+    yield Change(op, row, former_row if op == "upsert" else None, facts, (row, before, prefixed))
 
 
 def _maxwell(body: Row, _changes: Changes, _fields: Fields) -> Iterator[Change]:
     ops: dict[str, Op | None] = dict.fromkeys(("insert", "update", "bootstrap-insert"), "upsert")
     ops |= {"delete": "delete", "bootstrap-start": None, "bootstrap-complete": None}
-    ops |= {
-        f"{object_kind}-{what}": None for object_kind in ("table", "database") for what in ("create", "alter", "drop")
-    }
+    ops |= {f"{kind}-{verb}": None for kind in ("table", "database") for verb in ("create", "alter", "drop")}
     op = _op_of_word(body.get("type"), ops)
     match = re.fullmatch(r"(.+):([0-9]+)", str(body.get("position") or ""))
     offset = body.get("xoffset")
@@ -191,7 +183,7 @@ READERS: Mapping[str, Callable[[Row, Changes, Fields], Iterator[Change]]] = {
     "op_column": _op_column,
     "envelope": _envelope,
 }
-"""Format -> reader of the changes in a record, in their order."""
+"""Format -> function that yields the changes in a record, in their order."""
 
 
 def _op_per_word(changes: Changes) -> Mapping[str, Op | None]:
@@ -210,7 +202,7 @@ def _op_of_word(word: Any, ops: Mapping[str, Op | None]) -> Op | None:
 
 
 def require_texts(body: Row, *names: str) -> None:
-    """Refuse a number or boolean where a text must be, also in fields that no column uses."""
+    """Refuse a number or boolean in a field that must be text, even if no column reads the field."""
     if any(isinstance(body.get(name), bool | NumberText) for name in names):
         raise Unfit("not a text")
 
@@ -236,7 +228,7 @@ def _row_in_field(body: Row, name: str) -> Row | None:
 
 
 def _instant(number: Any, milliseconds: int) -> str | None:
-    """A number of units since 1970 as ISO text, from which time columns are read."""
+    """A time since 1970, in units of so many milliseconds, as ISO text for time columns; None if no such column can hold it."""
     if number is None:
         return None
     if type(number) not in (NumberText, int) or not re.fullmatch("-?[0-9]+", str(number)):
@@ -252,17 +244,15 @@ def _instant(number: Any, milliseconds: int) -> str | None:
 
 
 _MOST_MILLISECONDS = 2**63 // 1_000 - 1
-"""Those that a column of times takes; of a fact beyond nothing is told."""
-
-_COUNTED = {"int", "long", "float", "double", "decimal"}
+"""Largest distance from 1970 of a time that a time column can hold."""
 
 
-def unread_changes(pipeline: Pipeline, destination: Destination) -> Iterator[str]:
+def change_reasons(pipeline: Pipeline, destination: Destination) -> Iterator[str]:
     """Why the changes in records of a merged table can't be derived here."""
     if destination.changes is not None:
         value = pipeline.value
         if value.fields is not None:
-            yield "value.fields says what changes hold"
+            yield "value.fields declares the fields of changes"
         if (value.casts != "none" and value.format == "json") or value.field_names != "exact":
             yield "value.casts or value.field_names changes what envelopes mean"
 
@@ -274,8 +264,8 @@ class RowChange:
     Attributes:
         op: Upsert, delete or truncate.
         key: Key of the row; empty for a truncate.
-        order: The value of the column of `order_by`, if there is one.
-        row: All values of an upsert; else the key, the order and facts about the change, and null for all others.
+        order: The value of the `order_by` column, if there is one.
+        row: All values of an upsert; of a delete or truncate only key, order and facts about the change, and null otherwise.
     """
 
     op: Op
@@ -285,7 +275,7 @@ class RowChange:
 
 
 class ChangeReader:
-    """Reads the changes in records, in place of an expectation of one row per record.
+    """Reads the row changes in records.
 
     Raises:
         Terminal: A default is no value of its column.
@@ -307,9 +297,9 @@ class ChangeReader:
         self._fields = frozenset(path[0] for path in paths.values())
         self._types = {path[0]: columns[name].parsed for name, path in paths.items() if len(path) == 1}
         self._checks_images = not self._is_grown
-        """Whether all images of a change are read whole, also those that decide no row."""
+        """Whether all columns of all row images are checked, also of images that don't decide the row."""
         self._is_fact = [(column.source or ())[:1] == (FACTS,) for column in columns.values()]
-        # Elsewhere a field of that name is the record's own.
+        # Without `changes`, a field of that name is the record's own.
         self._takes_facts = destination.changes is not None and any(self._is_fact)
 
     def row(self, raw: bytes) -> tuple[RowChange, ...] | Bad:
@@ -336,7 +326,7 @@ class ChangeReader:
         return tuple(sorted(row_changes, key=lambda row_change: row_change.op == "upsert"))
 
     def cells(self, _raw: bytes) -> tuple[Any, ...] | Bad:
-        """Other files are not known."""
+        """Not known for other pipeline files."""
         return Bad("another file")
 
     def _row_changes(self, change: Change, changes: Changes) -> Iterator[RowChange]:
@@ -370,11 +360,13 @@ class ChangeReader:
     def _require_readable(self, image: Row, changes: Changes) -> None:
         """Refuse a field of an image that does not fit its column, also where the image does not decide the row.
 
-        Where records bring columns, only key and order of other images are read: other fields may fit no column.
+        If records may add columns, only key and order of such images are checked, because other fields may fit no column.
         """
         if not self._checks_images:
             needed, image = {*self._destination.identifier, self._order_by}, self._typed(image, changes)
-        elif changes.format == "canal":  # all of it text, of which only what counts must be what its column takes
+        elif (
+            changes.format == "canal"
+        ):  # sends all values as text; whether a text fits is checked only in images that decide
             require_texts(image, *self._types)
             return
         else:
@@ -385,7 +377,7 @@ class ChangeReader:
                 read_cell(document)
 
     def _typed(self, row: Row, changes: Changes) -> Row:
-        """The row with values converted from text, as which Canal sends all of them."""
+        """The row with values converted from text, for Canal, which sends all values as text."""
         if changes.format != "canal":
             return row
         return {
@@ -407,17 +399,12 @@ class ChangeReader:
         return RowChange("upsert", key, order, values)
 
     def _sparse_row(self, key: tuple[Any, ...], row: Row, facts: Row) -> tuple[Any, ...]:
-        """Values of a deleted row: only its key, its order and the facts of the change; null for all others."""
-        document, key_cells = (
-            self._document(row, facts),
-            dict(zip(self._destination.identifier, key, strict=False)),
-        )
+        """Values of a deleted row: its key, its order and the facts of the change, and null for all others."""
+        document, key_cells = self._document(row, facts), dict(zip(self._destination.identifier, key, strict=False))
         columns = zip(self._names, self._column_readers.cell_readers, self._is_fact, strict=True)
         return tuple(
-            [
-                read_cell(document) if is_fact or name == self._order_by else key_cells.get(name)
-                for name, read_cell, is_fact in columns
-            ]
+            read_cell(document) if is_fact or name == self._order_by else key_cells.get(name)
+            for name, read_cell, is_fact in columns
         )
 
     def _key(self, row: Row, facts: Row) -> tuple[Any, ...]:
@@ -436,6 +423,6 @@ class ChangeReader:
 def _from_text(value: Any, column_type: ColumnType) -> Any:
     if type(value) is not str or not isinstance(column_type, Primitive):
         return value
-    if column_type.name in _COUNTED and NUMBER.fullmatch(value):
+    if column_type.name in NUMERIC and NUMBER.fullmatch(value):
         return NumberText(value)
     return {"true": True, "false": False}.get(value, value) if column_type.name == "boolean" else value

@@ -1,5 +1,4 @@
-"""Derives the row that a record must become, column by column, from its JSON value; also in columns that records added
-without a declaration.
+"""Derives the row that a record must become from its JSON value, column by column, including columns that records added.
 
 Written from the promises of the pipeline reference and docs/dead-letters.md, not from the code that writes.
 """
@@ -35,7 +34,7 @@ from frazil.verify.values.json_document import (
 from frazil.verify.values.readers import Options, Read, null_if_misfit, reader
 
 _ABSENT = object()
-"""Marks a field that is absent, which is not the same as null."""
+"""Marks a field that is absent, unlike one that is null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,9 @@ class Document:
     """A JSON value of a record, prepared for the columns.
 
     Attributes:
-        fields: Its fields, by case-folded names where names match in any case.
-        unknown_fields: Fields that no column reads, if the pipeline file says what to do with them.
+        whole: The value as it was parsed.
+        fields: Its fields; by case-folded names if names match in any case.
+        unknown_fields: Fields that no column reads; empty if the pipeline file ignores them.
     """
 
     whole: dict[str, Any]
@@ -53,15 +53,15 @@ class Document:
 
 
 class InferredColumn(Column):
-    """A column that no pipeline file declares: if its type is string, it holds any value as JSON text."""
+    """A column that the pipeline file does not declare: one of type string takes any value, as JSON text."""
 
 
 class RescuedColumn(InferredColumn):
-    """An inferred column that is null for values of another kind, which go to the column for rescued fields."""
+    """An inferred column that is null for values that do not fit, which go to the column for rescued fields."""
 
 
 CellReader = Callable[[Document], Any]
-"""Returns the canonical value that a column must hold, or raises Unfit."""
+"""Returns the canonical value that a column must have, or raises Unfit."""
 
 
 def options_of(column: Column, value: Value, *, in_orc: bool = False) -> Options:
@@ -86,7 +86,7 @@ def column_reader(column: Column, value: Value, *, in_orc: bool = False) -> Read
 
 
 class ColumnReaders:
-    """Reads the columns out of values as the pipeline file says.
+    """Reads the values of all columns out of a record's value, by the options of the pipeline file.
 
     Raises:
         Terminal: A default is no value of its column.
@@ -98,19 +98,23 @@ class ColumnReaders:
         self._once = value.duplicate_keys == "dead_letter"
         self._fails = value.unknown_fields == "fail"
         rescued = value.rescued_column if value.unknown_fields == "rescue" else None
-        headers = [name for name, column in columns.items() if column.part == "header"]  # the message has them
-        paths = {name: _path(name, column) for name, column in columns.items() if name not in (rescued, *headers)}
+        headers = [name for name, column in columns.items() if column.part == "header"]  # see HeaderCells
+        paths = {
+            name: (name,) if column.source is None else column.source
+            for name, column in columns.items()
+            if name not in (rescued, *headers)
+        }
         self._known_names = {self._lookup_name(path[0]) for path in [*paths.values(), *((n,) for n in headers)] if path}
         self._counts_unknown = value.unknown_fields != "ignore" and all(paths.values())
         readers_by_name = {name: self._cell_reader(name, columns[name], value, path) for name, path in paths.items()}
-        readers_by_name |= dict.fromkeys(headers, _no_cell)
+        readers_by_name |= dict.fromkeys(headers, lambda _: None)
         self.cell_readers: list[CellReader] = [readers_by_name.get(name, _rescued_fields) for name in columns]
 
     def document(self, whole: dict[str, Any]) -> Document:
         """Prepare a value for the column readers.
 
         Raises:
-            Unfit: It has a field twice, or one that no column reads, and the file forbids that.
+            Unfit: It has a field twice, or a field that no column reads, and the file refuses that.
         """
         fields = folded_fields(whole, self._known_names, once=self._once) if self._any_case else whole
         unknown_fields: dict[str, Any] = {}
@@ -157,14 +161,6 @@ class ColumnReaders:
         return value
 
 
-def _path(name: str, column: Column) -> Sequence[str]:
-    return (name,) if column.source is None else column.source
-
-
-def _no_cell(_document: Document) -> None:
-    return None
-
-
 def _rescued_fields(document: Document) -> str | None:
     return storable(document.unknown_fields) if document.unknown_fields else None
 
@@ -203,16 +199,23 @@ _DEFAULTS = Value()
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A record that must be a dead letter, or a cell whose expected value is unknown; `why` says the reason."""
+    """A record that must be a dead letter, or a cell whose expected value is unknown, with the reason."""
 
     why: str
+
+
+def count_unjudged(unjudged: dict[str, tuple[int, str]], name: str, why: str, count: int = 1) -> Bad:
+    """Count a cell that can't be compared, per column with the first reason, and return it as unknown."""
+    earlier, first = unjudged.get(name, (0, why))
+    unjudged[name] = earlier + count, first
+    return Bad(why)
 
 
 class Expectation:
     """Reads values into the declared columns.
 
-    Where records add columns (`is_grown`) a value without type, such as `[]`, counts as null: it was stored only if the table
-    already had the column when the record was staged, which is not known here.
+    If records may add columns (`is_evolving`), a value without type, such as `[]`, counts as null: it was stored only if the
+    table already had the column when the record was staged, which is not known here.
 
     Raises:
         Terminal: A default is no value of its column.
@@ -224,9 +227,9 @@ class Expectation:
         value: Value = _DEFAULTS,
         *,
         in_orc: bool = False,
-        is_grown: bool = False,
+        is_evolving: bool = False,
     ) -> None:
-        self._declared, self._value, self.is_grown = columns, value, is_grown
+        self._declared, self._value, self.is_evolving = columns, value, is_evolving
         any_case = value.field_names == "case_insensitive"
         self._decoder = decoder_of(once=value.duplicate_keys == "dead_letter", any_case=any_case)
         self._lenient = decoder_of(once=False, any_case=any_case)
@@ -249,13 +252,10 @@ class Expectation:
                 cells = [read_cell(document) for read_cell in self._column_readers.cell_readers]
         except Unfit as unfit:
             return Bad(str(unfit))
-        return tuple(map(null_empty_values, cells) if self.is_grown else cells)
+        return tuple(map(null_empty_values, cells) if self.is_evolving else cells)
 
     def cells(self, raw: bytes) -> tuple[Any, ...] | Bad:
-        """The values that another pipeline file must have made of this record; `Bad` where that depends on its options.
-
-        Options of this file that refuse a value are ignored.
-        """
+        """The values that any pipeline file makes of this record; `Bad` for a value that depends on its options."""
         try:
             if self._is_whole:
                 return (storable(document_of(raw, self._lenient)),) * len(self._declared)
@@ -263,12 +263,12 @@ class Expectation:
         except Unfit as unfit:
             return Bad(str(unfit))
         cells = [_cell_or_bad(document, read_cell) for read_cell in self._of_any_file.cell_readers]
-        return tuple(map(null_empty_values, cells) if self.is_grown else cells)
+        return tuple(map(null_empty_values, cells) if self.is_evolving else cells)
 
     @cached_property
     def _of_any_file(self) -> ColumnReaders:
         loose = {"duplicate_keys": "last", "casts": "text", "unknown_fields": "ignore"}
-        # Marking every field as required makes one that is missing Bad: another file may have had a default for it.
+        # Every field is required here, so that a missing one is Bad: another file may have had a default for it.
         columns = {
             name: Column.model_validate(
                 column.model_dump(by_alias=True, exclude={"default"}) | {"local_time": "keep", "required": True}
@@ -279,7 +279,7 @@ class Expectation:
 
 
 def _is_plain(columns: Mapping[str, Column], value: Value) -> bool:
-    """Whether each column reads the field of its own name, without options or defaults: then a fast path applies."""
+    """Whether each column reads the field of its own name, without options or defaults, so that a fast path applies."""
     as_named = all(
         column.part == "value" and column.source is None and not column.has_default for column in columns.values()
     )
@@ -362,7 +362,7 @@ def _type_text(iceberg_type: IcebergType) -> str | None:
 
 
 def _is_readable(iceberg_type: IcebergType) -> bool:
-    """Whether values of a type can be read here: a variant only an engine can read."""
+    """Whether values of a type can be read here; only an engine can read a variant."""
     try:
         return parse_type(str(iceberg_type)) != VARIANT
     except ValueError:
@@ -375,9 +375,9 @@ class ColumnChanges:
 
     Attributes:
         changed: Columns whose type, name or nullability changed: a record that fits now may have been a dead letter then.
-        added: Of these the columns that were missing, or that lacked fields: their values may be null. So may those of columns
-            that were widened from `float` to `double`, whose values have other digits.
-        renamed: Of these the columns that had another name, or a field of another name: their values are of that name.
+        added: Those of them that were missing, or that lacked fields, so that their values may be null. Also columns that
+            were widened from `float` to `double`, because their values have other digits.
+        renamed: Those of them that had another name, or a field with another name, so that their values are from that field.
     """
 
     changed: frozenset[str] = frozenset()
@@ -429,7 +429,7 @@ def _changes_between(former: Schema, present: Schema) -> ColumnChanges:
 
 
 class _Part(NamedTuple):
-    """A column or a nested field of one; comments on it don't count."""
+    """A column or a nested field of one, without its comment."""
 
     path: tuple[str, ...]
     number: int

@@ -1,6 +1,6 @@
-"""Decodes values and keys into fields, with the standard libraries: fastavro, Google's protobuf, csv, and Kafka's numbers.
+"""Decodes values and keys into fields, by common libraries: fastavro, Google's protobuf, csv, and struct for Kafka's numbers.
 
-A field is a plain Python value. `UNKNOWN` stands for a field whose value can't be derived here.
+A field is a plain Python value, or `UNKNOWN` if its value can't be derived here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 import zlib
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -37,8 +37,9 @@ from frazil.verify.values.native import (
 from frazil.verify.values.readers import Options, reader
 
 Decode = Callable[[bytes, Mapping[str, bytes]], Fields]
-"""Decodes the bytes of a value, with the record's headers. Raises Unfit where they are not of the format, UnjudgedError where that
-can't be decided here."""
+"""Decodes the bytes of a value, given the record's headers. Raises Unfit if they are not of the format, UnjudgedError if that
+can't be decided here.
+"""
 
 
 class TombstoneError(Exception):
@@ -46,16 +47,16 @@ class TombstoneError(Exception):
 
 
 def format_decoder(decoding: Decoding, registry: SchemaReader | None, *, truncates: bool = False) -> Decode | None:
-    """The reader of a format; None for one that another package brings.
+    """Returns the function that decodes values of a format; None for a format that another package brings.
 
     Args:
         decoding: The format and its options.
-        registry: Reads the schemas that values name, if they name any.
+        registry: Reads the schemas that values name; None if they name none.
         truncates: Whether times are truncated to microseconds.
     """
     half = "key" if isinstance(decoding, Key) else "value"
     if decoding.format in ("avro", "protobuf", "json-schema"):
-        make_reader = _maker(decoding.format, truncates=truncates)
+        make_reader = _reader_maker(decoding.format, truncates=truncates)
         if decoding.registry is None or registry is None:
             schema = decoding.schema_ or "", decoding.options.get("schema_imports", {})
             message = decoding.options.get("message")
@@ -63,7 +64,12 @@ def format_decoder(decoding: Decoding, registry: SchemaReader | None, *, truncat
             return lambda raw, _: schema_reader()(raw)
         reader_of_id = lru_cache(1_000)(lambda key: _reader_or_refusal(lambda: make_reader(registry.read(key), None)))
         split = _FRAMES[registry.framing]
-        return lambda raw, headers: _registered(split(raw, headers, half), reader_of_id)
+
+        def decode(raw: bytes, headers: Mapping[str, bytes]) -> Fields:
+            schema_id, content = split(raw, headers, half)
+            return reader_of_id(schema_id)(content)
+
+        return decode
     if decoding.format == "json":
         return lambda raw, _: _json(raw, decoding, Options(truncates=truncates))
     read = _READERS.get(decoding.format)
@@ -73,8 +79,8 @@ def format_decoder(decoding: Decoding, registry: SchemaReader | None, *, truncat
     return None if scalar is None else lambda raw, _: {BARE: scalar(raw)}
 
 
-def _maker(name: str, *, truncates: bool = False) -> Callable[[Schema, str | None], Callable[[bytes], Fields]]:
-    """A function that makes the reader of a schema. A format's library is imported only if values have that format."""
+def _reader_maker(name: str, *, truncates: bool) -> Callable[[Schema, str | None], Callable[[bytes], Fields]]:
+    """Returns the function that makes the reader of a schema. A format's library is imported only if values have that format."""
     if name == "json-schema":
         return _json_schema
     require(name, f"format {name}")
@@ -88,7 +94,9 @@ def _maker(name: str, *, truncates: bool = False) -> Callable[[Schema, str | Non
 
 
 def _reader_or_refusal(schema_reader: Callable[[], Callable[[bytes], Fields]]) -> Callable[[bytes], Fields]:
-    """The reader of a schema, or one that raises the same UnjudgedError again: so each schema is fetched and compiled once."""
+    """Make the reader of a schema; if that fails, a function that always raises the same UnjudgedError. So each schema is fetched
+    and compiled only once.
+    """
     try:
         return schema_reader()
     except UnjudgedError as error:
@@ -100,15 +108,8 @@ def _reader_or_refusal(schema_reader: Callable[[], Callable[[bytes], Fields]]) -
     return refuse
 
 
-def _registered(
-    framed: tuple[int | UUID, bytes], reader_of_id: Callable[[int | UUID], Callable[[bytes], Fields]]
-) -> Fields:
-    """Decode a value by the schema that it names."""
-    return reader_of_id(framed[0])(framed[1])
-
-
 def _confluent(raw: bytes, headers: Mapping[str, bytes], half: str) -> tuple[int | UUID, bytes]:
-    """The id of a schema, from a header or the first bytes, and the value."""
+    """Split off the id of a schema, in a header or the first bytes, from a value as Confluent's serializers write it."""
     header = headers.get(f"__{half}_schema_id")
     wire = raw if header is None else header
     if wire[:1] != b"\0":
@@ -120,22 +121,21 @@ def _confluent(raw: bytes, headers: Mapping[str, bytes], half: str) -> tuple[int
 
 
 def _apicurio(kind: str, raw: bytes, headers: Mapping[str, bytes], half: str) -> tuple[int | UUID, bytes]:
-    """The same of Apicurio's serializers: an id of 8 bytes in a header, or behind a 0."""
-    own = headers.get(f"apicurio.{half}.{kind}")
-    foreign = headers.get(f"apicurio.{half}.{'globalId' if kind == 'contentId' else 'contentId'}")
-    if own is None and foreign is not None:
-        raise UnjudgedError("its schema is named by an id of another kind")
-    if own is not None and len(own) != _LONG_ID_END - 1:
+    """Split off the id of a schema from a value of Apicurio's serializers: 8 bytes, in a header or after a 0."""
+    header = headers.get(f"apicurio.{half}.{kind}")
+    if header is not None and len(header) != _LONG_ID_END - 1:
         raise Unfit("no id of a schema")
-    if own is not None:
-        return int.from_bytes(own, "big"), raw
+    if header is not None:
+        return int.from_bytes(header, "big"), raw
+    if f"apicurio.{half}.{'globalId' if kind == 'contentId' else 'contentId'}" in headers:
+        raise UnjudgedError("its schema is named by an id of another kind")
     if raw[:1] != b"\0" or len(raw) < _LONG_ID_END:
         raise Unfit("no id of a schema")
     return int.from_bytes(raw[1:_LONG_ID_END], "big"), raw[_LONG_ID_END:]
 
 
 def _glue(raw: bytes, _headers: Mapping[str, bytes], _half: str) -> tuple[int | UUID, bytes]:
-    """The same of AWS Glue's serializers: version 3, a byte for the compression, and the UUID of the schema."""
+    """Split off the id of a schema from a value of AWS Glue's serializers: version 3, a byte for the compression, a UUID."""
     if len(raw) < _GLUE_END or raw[0] != _GLUE_VERSION or raw[1] not in (0, _GLUE_PACKED):
         raise Unfit("no id of a schema")
     key, rest = UUID(bytes=raw[2:_GLUE_END]), raw[_GLUE_END:]
@@ -196,7 +196,7 @@ _SCALARS: Final[Mapping[str, Callable[[bytes], Any]]] = {
 
 
 def _json(raw: bytes, decoding: Decoding, options: Options) -> Fields:
-    """An object whose fields are declared."""
+    """Decode a JSON object by the declared types of its fields."""
     if not isinstance(decoding.fields, dict):
         raise UnjudgedError("its fields are not declared")
     whole = object_of(
@@ -232,10 +232,8 @@ def _delimited(raw: bytes, decoding: Decoding) -> Fields:
         names = tuple(rows.pop(0)) if rows else ()
     if len(rows) != 1 or len(rows[0]) != len(names):
         raise UnjudgedError("not one line of the declared fields")
-    is_quoted = quote is not None and quote.encode() in raw
-    null = (
-        UNKNOWN if is_quoted else None
-    )  # the csv module does not tell whether a text was quoted, and only a bare one can be null
+    # Only a text without quotes can be null, and the csv module does not tell whether a text had quotes.
+    null = UNKNOWN if quote is not None and quote.encode() in raw else None
     return {name: null if text == null_text else LineText(text) for name, text in zip(names, rows[0], strict=True)}
 
 
@@ -259,20 +257,16 @@ _READERS: Final[Mapping[str, Callable[[bytes, Decoding], Fields]]] = {
 }
 
 READ: Final = frozenset((*_READERS, *_SCALARS, "json", "avro", "protobuf", "json-schema"))
-"""Formats that are read here; values of any other are not compared."""
+"""Formats that are read here; values of other formats are not compared."""
 
 
 def _connect(schema: Any, value: Any) -> Any:  # noqa: PLR0911 - a case for each kind
-    """A value by a schema of Kafka Connect's."""
+    """Convert a value by its schema of Kafka Connect."""
     if value is None:
         return UNKNOWN if schema.get("default") is not None else None
     kind, name = schema.get("type"), schema.get("name")
     if kind in _CONNECT_NESTED:
-        return (
-            _CONNECT_NESTED[kind](schema, value)
-            if name is None or not str(name).startswith("io.debezium.data")
-            else UNKNOWN
-        )
+        return UNKNOWN if str(name).startswith("io.debezium.data") else _CONNECT_NESTED[kind](schema, value)
     if name in _CONNECT_NAMED:
         return _CONNECT_NAMED[name](schema, value)
     if str(name).startswith(("io.debezium.", "org.apache.kafka.")):
@@ -309,11 +303,6 @@ def _since_epoch(**unit: int) -> Callable[[Any, Any], Any]:
     return lambda _, value: EPOCH + int(value) * step
 
 
-def _wall_time(**unit: int) -> Callable[[Any, Any], Any]:
-    step = timedelta(**unit)
-    return lambda _, value: (datetime(1970, 1, 1) + int(value) * step).time()  # noqa: DTZ001 - a time of day has no zone
-
-
 def _decimal(schema: Any, value: Any) -> Decimal:
     if len(value) > LARGEST_NUMBER * 4 // 3:
         raise UnjudgedError(f"a number of more than {LARGEST_NUMBER} bytes")
@@ -324,7 +313,7 @@ def _decimal(schema: Any, value: Any) -> Decimal:
 _CONNECT_NAMED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "org.apache.kafka.connect.data.Decimal": _decimal,
     "org.apache.kafka.connect.data.Date": lambda _, value: date(1970, 1, 1) + timedelta(int(value)),
-    "org.apache.kafka.connect.data.Time": _wall_time(milliseconds=1),
+    "org.apache.kafka.connect.data.Time": lambda _, value: (EPOCH + timedelta(milliseconds=int(value))).time(),
     "org.apache.kafka.connect.data.Timestamp": _since_epoch(milliseconds=1),
     "io.debezium.time.Date": lambda _, value: date(1970, 1, 1) + timedelta(int(value)),
     "io.debezium.time.Timestamp": _since_epoch(milliseconds=1),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from datetime import UTC, datetime
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_FLOOR, Context, Decimal, InvalidOperation, Overflow, Underflow
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from math import isinf
 from struct import Struct
@@ -21,7 +21,7 @@ class Unfit(ValueError):
 
 
 class Misfit(Unfit):
-    """A value of another kind, range or precision: an undeclared column is null then, and the record still a row."""
+    """A value of another kind, range or precision: in an undeclared column it becomes null, and the record still a row."""
 
 
 class NumberText(str):
@@ -38,7 +38,7 @@ def number_text(value: Any) -> NumberText:
 
 
 _SHORT = 18
-"""Number of characters, sign included, that surely fit a 64-bit integer: the fast path."""
+"""Most characters, sign included, of a number that surely fits 64 bits, for a fast path."""
 
 
 def integer(value: Any, bits: int) -> int:
@@ -51,7 +51,7 @@ def integer(value: Any, bits: int) -> int:
 
 
 def scaled_integer(text: str, precision: int, scale: int) -> int:
-    """The exact value times 10^scale, of at most `precision` digits. A negative scale takes digits off."""
+    """The exact value times 10^scale, which must be whole and of at most `precision` digits. A negative scale divides."""
     before, _, fraction = text.partition(".")
     fraction = fraction.rstrip("0")
     if len(text) <= _SHORT and len(fraction) <= scale and f"{before.removeprefix('-')}{fraction}".isdecimal():
@@ -83,9 +83,9 @@ def _scaled_exactly(text: str, precision: int, scale: int) -> int:
 
 
 def double(value: Any) -> float:
-    """The nearest double, if it gives back all digits that were written; of fractions it need not give back more than 17."""
+    """The nearest double, if it keeps all digits that were written. A fraction of up to 17 digits may lose some."""
     number = _nearest(value)
-    if len(value) > _SURE or abs(number) < _LEAST_NORMAL:
+    if len(value) > _SURE_DIGITS or abs(number) < _LEAST_NORMAL:
         _check_digits(value, number)
     return number
 
@@ -97,10 +97,17 @@ def _nearest(value: Any) -> float:
     return number
 
 
-_SURE = 15
-_DOUBLE = 17
-_LONGEST = 800
+_SURE_DIGITS = 15
+"""Decimal digits that every double keeps."""
+
+_DOUBLE_DIGITS = 17
+"""Decimal digits that tell each double from its neighbours."""
+
+_EXACT_DIGITS = 800
+"""More significant digits than the exact value of any double has."""
+
 _LEAST_NORMAL = 2.0**-1022
+"""Smallest double with full precision."""
 
 
 def _check_digits(text: str, number: float) -> None:
@@ -112,9 +119,9 @@ def _check_digits(text: str, number: float) -> None:
     exact = Decimal(text)
     if exact != exact.to_integral_value():
         written = written.rstrip("0")
-        if len(written) <= _DOUBLE and abs(number) >= _LEAST_NORMAL:
+        if len(written) <= _DOUBLE_DIGITS and abs(number) >= _LEAST_NORMAL:
             return
-    if Decimal(f"{number:.{min(len(written), _LONGEST) - 1}e}") != exact:
+    if Decimal(f"{number:.{min(len(written), _EXACT_DIGITS) - 1}e}") != exact:
         raise Misfit("more digits than a double holds")
 
 
@@ -122,7 +129,7 @@ _FLOAT = Struct("<f")
 
 
 def single(value: Any) -> float:
-    """The float nearest to the nearest double."""
+    """The float nearest to the nearest double of a number."""
     try:
         packed = _FLOAT.pack(_nearest(value))
     except OverflowError as error:
@@ -132,14 +139,14 @@ def single(value: Any) -> float:
 
 
 _POWERS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
-"""Unit -> how many powers of ten it is above a microsecond."""
+"""Unit -> its size in microseconds, as a power of ten."""
 
 _DIGITS = 18
-"""Of the microseconds until the year 10000."""
+"""Digits of the number of microseconds until the year 10000."""
 
 
 def micros_of_units(text: str, unit: str, first: int, last: int, *, truncates: bool = False) -> int:
-    """Microseconds that a number of units stands for, from `first` to `last`; with `truncates` the last whole one."""
+    """A number of units in microseconds, which must lie between `first` and `last`; with `truncates` rounded down."""
     if truncates and Decimal(text).adjusted() < _DIGITS:
         text, unit = f"{Decimal(text).scaleb(_POWERS[unit]).to_integral_value(ROUND_FLOOR):f}", "us"
     micros = scaled_integer(text, _DIGITS, _POWERS[unit])
@@ -149,7 +156,7 @@ def micros_of_units(text: str, unit: str, first: int, last: int, *, truncates: b
 
 
 MAX_DEPTH = 50
-"""Values nested deeper are dead letters (TOO_DEEP)."""
+"""Deepest nesting of a value; a deeper one is a dead letter TOO_DEEP."""
 
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _STEP = {"{": 1, "[": 1, "}": -1, "]": -1}
@@ -169,28 +176,22 @@ def _require_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _keep_latest(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The fields with the last value of each name, in the order of these last occurrences."""
-    from_behind: dict[str, Any] = {}
+    latest_first: dict[str, Any] = {}
     for name, item in reversed(pairs):
-        from_behind.setdefault(name, item)
-    return dict(reversed(from_behind.items()))
+        latest_first.setdefault(name, item)
+    return dict(reversed(latest_first.items()))
 
 
-LAST_COUNTS = json.JSONDecoder(parse_int=NumberText, parse_float=NumberText, parse_constant=_refuse_constant)
+_json_decoder = partial(json.JSONDecoder, parse_int=NumberText, parse_float=NumberText, parse_constant=_refuse_constant)
+
+LAST_COUNTS = _json_decoder()
 """Of fields with the same name the last one counts."""
 
-EACH_ONCE = json.JSONDecoder(
-    parse_int=NumberText,
-    parse_float=NumberText,
-    parse_constant=_refuse_constant,
-    object_pairs_hook=_require_unique_names,
-)
-"""An object that names a field twice is unfit, at any level."""
+EACH_ONCE = _json_decoder(object_pairs_hook=_require_unique_names)
+"""An object that has a field twice is unfit, at any level."""
 
-LATEST_LAST = json.JSONDecoder(
-    parse_int=NumberText, parse_float=NumberText, parse_constant=_refuse_constant, object_pairs_hook=_keep_latest
-)
-"""Of fields with the same name the last one counts, and stands where it was sent: names that differ in case only may
-come in between."""
+LATEST_LAST = _json_decoder(object_pairs_hook=_keep_latest)
+"""Of fields with the same name the last one counts, at its own place: a field whose name differs in case may follow the first."""
 
 
 def decoder_of(*, once: bool, any_case: bool) -> json.JSONDecoder:
@@ -201,10 +202,10 @@ def decoder_of(*, once: bool, any_case: bool) -> json.JSONDecoder:
 
 
 def object_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> dict[str, Any]:
-    """The one JSON object that a value is.
+    """Parse a value as one JSON object.
 
     Raises:
-        Unfit: It is none.
+        Unfit: The value is none.
     """
     document = document_of(raw, decoder)
     if not isinstance(document, dict):
@@ -214,12 +215,12 @@ def object_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> dict[str, 
 
 @lru_cache(maxsize=2)
 def document_of(raw: bytes, decoder: json.JSONDecoder = LAST_COUNTS) -> Any:
-    """The one JSON value that a value is, of whatever kind. Don't change it: the last ones are cached.
+    """Parse a value as one JSON document of any kind. Don't change the result: it is cached.
 
     The cache helps because routing and every destination parse the same record one after the other.
 
     Raises:
-        Unfit: It is none.
+        Unfit: The value is no JSON document.
     """
     try:
         text = raw.decode("utf-8-sig")
@@ -237,8 +238,8 @@ def _depth(text: str) -> int:
 
 
 def folded_fields(fields: dict[str, Any], names: Collection[str], *, once: bool) -> dict[str, Any]:
-    """The named fields, whatever their case. Of fields that differ in case only, the last one counts. Names must be
-    case-folded. With `once`, two fields that differ in case only make the value unfit.
+    """The fields whose case-folded names are among `names`, by these names. Of fields that differ in case only, the last one
+    counts; with `once` they make the value unfit.
     """
     matches: dict[str, Any] = {}
     for name, item in fields.items():
@@ -250,14 +251,14 @@ def folded_fields(fields: dict[str, Any], names: Collection[str], *, once: bool)
 
 
 def compact(value: Any) -> str:
-    """JSON without blanks, numbers as they were sent."""
+    """The value as JSON text without blanks, with numbers as they were sent."""
     parts: list[str] = []
     _write(value, parts)
     return "".join(parts)
 
 
 def storable(value: Any) -> str:
-    """The same, with lone surrogates as escapes, so that a table can store it."""
+    """Like `compact`, with lone surrogates as escapes, so that a table can store the text."""
     text = compact(value)
     return text if text.isascii() else _HALF.sub(lambda half: json.dumps(half[0])[1:-1], text)
 

@@ -1,6 +1,6 @@
-"""Converts fields of typed formats, and of transformed records, to the canonical value that a column must hold.
+"""Converts fields of typed formats, and of transformed records, to the canonical value that a column must have.
 
-Where the value can't be derived here, `UnjudgedError` is raised: the cell is named in the result and not compared.
+If that value can't be derived here, the functions raise `UnjudgedError`: the cell is counted and not compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ from frazil.pipeline.syntax.types import ColumnType, ListOf, MapOf, Primitive, S
 from frazil.verify.values import canonical
 from frazil.verify.values.canonical import empty_list, sorted_entries
 from frazil.verify.values.json_document import EPOCH, Misfit, NumberText, Unfit, micros_of_units, scaled_integer
-from frazil.verify.values.readers import NUMBER, Options, Read, kept_in_orc, list_reader, reader, truth
+from frazil.verify.values.readers import (
+    NUMBER,
+    NUMERIC,
+    TIMES,
+    Options,
+    Read,
+    boolean,
+    kept_in_orc,
+    list_reader,
+    reader,
+)
 
 UNKNOWN: Final = type("Unknown", (), {"__repr__": lambda _: "unknown"})()
 """A field whose value can't be derived here."""
@@ -28,24 +38,26 @@ BARE: Final = "value"
 """Name of the single field of a value without fields."""
 
 LARGEST_NUMBER: Final = 4_096
-"""Bytes of a decimal. No column holds one of 17; converting takes the square of them, half a millisecond here."""
+"""Most bytes of a decimal that is converted, which takes half a millisecond, and four times as long for twice the bytes. No column
+holds a decimal of 17 bytes.
+"""
 
 EXACT: Final = Context(prec=3 * LARGEST_NUMBER)
-"""Rounds no decimal of so many bytes; Python's own context has 28 digits."""
+"""Does not round a decimal of at most so many bytes, as Python's default context of 28 digits would."""
 
 Fields = dict[str, Any]
 
 Schema = tuple[str, Mapping[str, str]]
-"""Text of a schema, and texts of the schemas that it refers to, by name."""
+"""Text of a schema; name -> text of each schema that it refers to."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaReader:
-    """A registry.
+    """Reads the schemas of a registry.
 
     Attributes:
         read: Reads a schema by its id, or raises UnjudgedError.
-        framing: How records name its schemas, as the settings call it.
+        framing: How records name its schemas: `framing` of the registry in the settings.
     """
 
     read: Callable[[int | UUID], Schema]
@@ -57,7 +69,8 @@ class UnjudgedError(Exception):
 
 
 def zigzag(raw: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint of at most 10 bytes, as Avro and Kafka's serializers write it, and the position behind it.
+    """Read a zigzag varint of at most 10 bytes, as Avro and Kafka's serializers write it. Returns the number and the position
+    after it.
 
     Raises:
         Unfit: The bytes end within it.
@@ -83,25 +96,25 @@ _NUMBER_BYTES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A JSON field with a schema, unconverted."""
+    """A field of a value that has a JSON Schema, not converted by that schema."""
 
     value: Any
 
 
 class LineText(str):
-    """A field of a delimited line: only the column knows its type."""
+    """A field of a delimited line, or the text of a header: only the column knows its type."""
 
     __slots__ = ()
 
 
-_COUNTED: Final = {"int", "long", "float", "double", "decimal"}
-_TIMES: Final = {"time", "timestamp", "timestamptz"}
 _SURE_OF_JSON: Final = {"boolean", "int", "long", "double", "decimal", "date", "timestamptz", "uuid"}
+"""Types of columns that take the same value of a JSON field whatever its schema says."""
+
 _SINGLE: Final = Struct("<f")
 
 
 def native_reader(column_type: ColumnType, options: Options) -> Read:
-    """The reader of a column's type, for fields of any format."""
+    """Returns the function that reads fields of any format into a column of this type."""
     plain, as_json = _reader(column_type, options), reader(column_type, options)
 
     def read(value: Any) -> Any:
@@ -115,7 +128,7 @@ def native_reader(column_type: ColumnType, options: Options) -> Read:
 
 
 def _read_json(value: Any, column_type: ColumnType, read: Read) -> Any:
-    """Read a value that has a JSON Schema, if the schema can't change the result."""
+    """Read a value that has a JSON Schema, if its schema can't change the result."""
     if value is None:
         return None
     is_sure = isinstance(column_type, Primitive) and (
@@ -132,8 +145,8 @@ def _read_json(value: Any, column_type: ColumnType, read: Read) -> Any:
 def _read_line_text(value: str, column_type: ColumnType, options: Options, read: Read) -> Any:
     if not isinstance(column_type, Primitive):
         raise Unfit("a text")
-    if column_type.name in _COUNTED or (
-        column_type.name in _TIMES and options.unit is not None and NUMBER.fullmatch(value)
+    if column_type.name in NUMERIC or (
+        column_type.name in TIMES and options.unit is not None and NUMBER.fullmatch(value)
     ):
         if not NUMBER.fullmatch(value):
             raise UnjudgedError("a text that is no number of JSON's form")
@@ -324,7 +337,7 @@ def _time(value: Any, name: str, options: Options) -> int:
 
 
 _PRIMITIVES: Final[Mapping[str, Read]] = {
-    "boolean": truth,
+    "boolean": boolean,
     "int": lambda value: _whole(value, 32),
     "long": lambda value: _whole(value, 64),
     "float": _single,

@@ -1,4 +1,4 @@
-"""Decodes Protocol Buffers values into fields with `protoc` and Google's library; the writer schema is untrusted."""
+"""Decodes values of Protocol Buffers into fields with `protoc` and Google's library. The writer schema is untrusted."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ from frazil.verify.values.native import UNKNOWN, Fields, Schema, UnjudgedError, 
 
 
 def protobuf_reader(schema: Schema, message: str | None, *, truncates: bool = False) -> Callable[[bytes], Fields]:
-    """Make the reader of a schema's values. Without the name of a message, numbers in front of each value lead to it.
+    """Make the reader of values of a schema. Without `message`, an index path before each value selects its message type.
 
     Raises:
-        UnjudgedError: It does not compile here, or has no such message.
+        UnjudgedError: The schema does not compile here, or has no such message.
     """
     pool, main = _compiled(schema[0], tuple(schema[1].items()))
     try:
         by_name = None if message is None else pool.FindMessageTypeByName(message)
     except KeyError as error:
         raise UnjudgedError("no such message in its schema") from error
-
     single_values = {**_KNOWN_MESSAGES, "google.protobuf.Timestamp": _cut_timestamp} if truncates else _KNOWN_MESSAGES
 
     def read(raw: bytes) -> Fields:
@@ -46,7 +45,7 @@ def protobuf_reader(schema: Schema, message: str | None, *, truncates: bool = Fa
         except Unfit:
             raise
         except (TypeError, AttributeError, ValueError, ArithmeticError) as error:
-            # Whoever registers schemas may define Google's messages otherwise, and fields that hide Python's methods.
+            # A schema may define Google's messages differently, or have fields that hide methods of Python's messages.
             raise UnjudgedError("its schema has messages or fields that can't be read here") from error
 
     return read
@@ -59,7 +58,7 @@ def _compiled(text: str, imports: Sequence[tuple[str, str]]) -> tuple[Descriptor
         try:
             for name, source in (*_IMPORTS.items(), *imports, (_MAIN, text)):
                 _write(sources, name, source)
-            # Not started in that folder: Python would take modules from there, which registries may have named.
+            # Not started in that folder, because Python would import modules from there, whose names the schema chooses.
             command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{sources}", f"--descriptor_set_out={built}"]
             done = subprocess.run(
                 [*command, "--include_imports", _MAIN], capture_output=True, timeout=_SECONDS, check=False
@@ -88,10 +87,10 @@ def _write(folder: Path, name: str, source: str) -> None:
 
 
 _SHOWN: Final = 200
-"""Most characters of a name in a reason."""
+"""Most characters of a file's name in a reason."""
 
 _SECONDS: Final = 60
-"""For one schema; it takes a tenth of a second."""
+"""Timeout of compiling one schema, which takes a tenth of a second."""
 
 _MAIN: Final = "verified.proto"
 
@@ -111,11 +110,13 @@ _IMPORTS: Final[Mapping[str, str]] = {
     "google/type/timeofday.proto": f"{_SYNTAX} message TimeOfDay"
     " { int32 hours = 1; int32 minutes = 2; int32 seconds = 3; int32 nanos = 4; }",
 }
-"""Files that schemas import without listing them as references, and that the compiler lacks."""
+"""Files that schemas import without naming them as references, and that the compiler does not bring."""
 
 
 def _indexed_message(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descriptor, bytes]:
-    """The message that the leading index path selects (a count, then indexes; a single 0 is the first message), and the rest."""
+    """The message type that the leading index path selects, and the bytes after it. The path is a count and as many indexes; a
+    single 0 is the first message.
+    """
     position, numbers = 0, []
     count, position = zigzag(raw, position)
     for _ in range(count):
@@ -135,7 +136,7 @@ def _indexed_message(pool: DescriptorPool, main: str, raw: bytes) -> tuple[Descr
 
 
 _SingleValues = Mapping[str, Callable[[Any], Any]]
-"""Messages that stand for one value, by their names."""
+"""Name of a message type that stands for one value -> conversion to that value."""
 
 
 def _fields_of(message: Message, above: Sequence[str], single_values: _SingleValues) -> Fields:
@@ -150,11 +151,8 @@ def _field(message: Message, field: FieldDescriptor, above: Sequence[str], singl
         return {key: _value_of(value[key], inner, above, single_values) for key in value}
     if field.is_repeated:
         return [_value_of(part, field, above, single_values) for part in value]
-    return (
-        _value_of(value, field, above, single_values)
-        if not field.has_presence or message.HasField(field.name)
-        else None
-    )
+    is_there = not field.has_presence or message.HasField(field.name)
+    return _value_of(value, field, above, single_values) if is_there else None
 
 
 def _value_of(value: Any, field: FieldDescriptor, above: Sequence[str], single_values: _SingleValues) -> Any:  # noqa: PLR0911 - a case for each kind

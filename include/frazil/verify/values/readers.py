@@ -44,7 +44,7 @@ class Options:
         any_case: Whether field names of structs are case-insensitive.
         once: Whether two fields whose names differ in case only make the value unfit.
         in_orc: Whether the column is in ORC files, which don't keep every timestamp.
-        rescues: Whether fields of structs are null whose values are of another kind.
+        rescues: Whether a field of a struct is null if its value does not fit.
         truncates: Whether times are truncated to microseconds.
     """
 
@@ -66,8 +66,10 @@ def reader(column_type: ColumnType, options: Options = NO_OPTIONS) -> Read:
     match column_type:
         case ListOf(element):
             return list_reader(reader(element, options), empty_list(element))
+        case MapOf(Primitive("string"), value):
+            return _named_map_reader(reader(value, options))
         case MapOf(key, value):
-            return _map_reader(key, reader(key, options), reader(value, options))
+            return _keyed_map_reader(key, reader(key, options), reader(value, options))
         case StructOf(fields):
             return _struct_reader([(name, reader(inner, options)) for name, inner in fields], options)
         case Primitive():
@@ -97,10 +99,6 @@ def list_reader(read: Read, empty: tuple[()] | None) -> Read:
         return tuple([None if item is None else read(item) for item in value]) or empty
 
     return read_list
-
-
-def _map_reader(key: ColumnType, read_key: Read, read: Read) -> Read:
-    return _named_map_reader(read) if key == Primitive("string") else _keyed_map_reader(key, read_key, read)
 
 
 def _named_map_reader(read: Read) -> Read:
@@ -138,14 +136,17 @@ def _entries(key: ColumnType, value: Any) -> list[tuple[Any, Any]]:
 
 
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_COUNTED = {"int", "long", "float", "double", "decimal", "time", "timestamp", "timestamptz"}
+"""A number in JSON's form."""
+
+NUMERIC = frozenset({"int", "long", "float", "double", "decimal"})
+TIMES = frozenset({"time", "timestamp", "timestamptz"})
 
 
 def _key_value(key: ColumnType, name: str) -> Any:
     """The JSON value of a map key that is written as the name of a field."""
     if key == Primitive("boolean"):
         return {"true": True, "false": False}.get(name, name)
-    is_number = isinstance(key, Primitive) and key.name in _COUNTED and NUMBER.fullmatch(name)
+    is_number = isinstance(key, Primitive) and key.name in NUMERIC | TIMES and NUMBER.fullmatch(name)
     return NumberText(name) if is_number else name
 
 
@@ -175,7 +176,7 @@ def _struct_reader(fields: list[tuple[str, Read]], options: Options) -> Read:
 
 
 def null_if_misfit(read: Read) -> Read:
-    """The same reader, for a column whose values of another kind are kept elsewhere."""
+    """The same reader, which returns None for a value of another kind, for columns that rescue such values."""
 
     def read_or_null(value: Any) -> Any:
         try:
@@ -186,7 +187,7 @@ def null_if_misfit(read: Read) -> Read:
     return read_or_null
 
 
-def truth(value: Any) -> bool:
+def boolean(value: Any) -> bool:
     """The value, which must be true or false."""
     if not isinstance(value, bool):
         raise Misfit("not true or false")
@@ -234,7 +235,7 @@ def _binary(value: Any) -> bytes:
 
 def _fixed(value: Any, width: int) -> bytes:
     if width == _UUID_BYTES and type(value) is str and _UUID_FORM.fullmatch(value):
-        return _uuid(value)  # sixteen bytes may be written as a uuid
+        return _uuid(value)  # 16 bytes may be written as a UUID
     raw = _binary(value)
     if len(raw) != width:
         raise Unfit(f"not {width} bytes")
@@ -254,7 +255,7 @@ def _moment(read: Callable[[str], int]) -> Read:
 
 
 def kept_in_orc(read: Read, name: str, options: Options) -> Read:
-    """The same reader of times, which refuses those that ORC files don't keep if the column is in such files."""
+    """The same reader of times; if the column is in ORC files, it refuses times that these don't keep."""
     if name == "time" or not options.in_orc:
         return read
 
@@ -268,7 +269,7 @@ def kept_in_orc(read: Read, name: str, options: Options) -> Read:
 
 
 def _any_time_reader(name: str, options: Options) -> Read:
-    """Reader of times as texts, and also as numbers where a unit is declared."""
+    """The reader of times: of texts, and of numbers if a unit is declared."""
     read = _PRIMITIVES[name] if options.drops_offset or name != "timestamp" else _moment(canonical.unzoned_micros)
     if options.truncates:
         read = _without_fraction(read)
@@ -295,7 +296,7 @@ def _without_fraction(read: Read) -> Read:
 
 
 _PRIMITIVES: dict[str, Read] = {
-    "boolean": truth,
+    "boolean": boolean,
     "int": lambda value: integer(value, 32),
     "long": lambda value: integer(value, 64),
     "float": single,

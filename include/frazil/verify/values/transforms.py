@@ -1,5 +1,5 @@
-"""A second, simple implementation of what changes a record on its way, one record at a time: the built-in transforms,
-by docs/transforms.md, the cells of columns that take headers, and the destinations by `route`.
+"""A second, simple implementation of built-in transforms (docs/transforms.md), of columns that take headers, and of `route`,
+which treats one record at a time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import lru_cache
 from json import JSONDecoder
 from math import isfinite
 from struct import Struct
@@ -18,18 +17,18 @@ from typing import Any, Final, Literal
 from confluent_kafka import Message
 
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.models.route import Route
+from frazil.pipeline.models.route import Route, TopicRoute
 from frazil.pipeline.models.value import Column, Value
-from frazil.pipeline.syntax.patterns import matches, taken_up
+from frazil.pipeline.syntax.patterns import cache_short, expanded_name, matches
 from frazil.pipeline.transforms import Step
 from frazil.verify.values.cdc_expectation import RowChange
-from frazil.verify.values.column_readers import Bad, column_default, options_of
+from frazil.verify.values.column_readers import Bad, column_default, count_unjudged, options_of
 from frazil.verify.values.json_document import EACH_ONCE, EPOCH, LAST_COUNTS, NumberText, Unfit, object_of
 from frazil.verify.values.native import BARE, UNKNOWN, Fields, Json, LineText, UnjudgedError, native_reader
 from frazil.verify.values.readers import NUMBER
 
 Headers = Mapping[str, bytes | UnjudgedError | None]
-"""Headers by name, of several the last one; an error where a transform made one that is not read here."""
+"""Header name -> content of the last header with that name; an error for a header that a transform made of an unread field."""
 
 _NOT_SENT: Final = object()
 
@@ -42,7 +41,7 @@ def headers_of(message: Message) -> Headers:
 
 
 def header_text(message: Message, name: str) -> str | None:
-    """The text of a header; None if there is none, or none that is UTF-8."""
+    """The text of a header; None if it is missing or not UTF-8."""
     content = headers_of(message).get(name)
     try:
         return content.decode() if isinstance(content, bytes) else None
@@ -57,10 +56,10 @@ class HeaderCells:
         unjudged: Column -> cells that were not compared, and the first reason.
 
     Args:
-        columns: Name -> column, of the whole table, in the order of its rows.
-        value: What the pipeline file says of values.
+        columns: Name -> column, for all compared columns, in the order of the rows.
+        value: The part of the pipeline file about values.
         order_by: The column that orders changes, if there is one.
-        in_orc: Whether the columns are in ORC files.
+        in_orc: Whether the table has ORC files.
 
     Raises:
         Terminal: A default is no value of its column.
@@ -78,7 +77,7 @@ class HeaderCells:
         self._order: Final = names.index(order_by) if order_by in own else None
 
     def join(self, row: tuple[Any, ...] | Bad, headers: Headers) -> tuple[Any, ...] | Bad:
-        """The row, or the changes of rows, with the cells of headers; `Bad` if one of them makes it a dead letter."""
+        """The row, or the row changes, with the cells of headers filled in; `Bad` if a header makes the record a dead letter."""
         if isinstance(row, Bad):
             return row
         try:
@@ -90,17 +89,11 @@ class HeaderCells:
         order = None if self._order is None else cells[self._order]
         if self._order is not None and order is None:
             return Bad("a change without order")
-        return tuple(
-            replace(
-                change,
-                row=_with_cells(change.row, cells),
-                order=change.order if self._order is None else order,
-            )
-            for change in row
-        )
+        changes = (replace(change, row=_with_cells(change.row, cells)) for change in row)
+        return tuple(change if self._order is None else replace(change, order=order) for change in changes)
 
     def join_known(self, row: tuple[Any, ...] | Bad, headers: Headers) -> tuple[Any, ...] | Bad:
-        """The same for a batch of another version of the pipeline file: a header that doesn't fit makes only its cell `Bad`."""
+        """Like `join`, for a batch under another pipeline file: a header that does not fit only makes its own cell `Bad`."""
         if isinstance(row, Bad):
             return row
         cells: dict[int, Any] = {}
@@ -129,9 +122,7 @@ class HeaderCells:
             try:
                 return _cell(content, column.type, read_text)
             except UnjudgedError as error:
-                count, first = self.unjudged.get(name, (0, str(error)))
-                self.unjudged[name] = count + 1, first
-                return Bad(str(error))
+                return count_unjudged(self.unjudged, name, str(error))
 
         return read
 
@@ -160,18 +151,16 @@ RouteTarget = Literal["here", "elsewhere", "nowhere"]
 """Whether a record is routed to this table, only to other tables, or to no table."""
 
 RouteToTable = Callable[[str, bytes, Message], RouteTarget]
-"""Returns the target of a record by topic and value, or by a header of the message. A value that can't be read goes to every
-table, as a dead letter."""
+"""Returns the target of a record by its topic, its value, or a header of the message. A value that can't be read is a dead letter
+for every table: "here".
+"""
 
 TablesOf = Callable[[str, bytes, Message], frozenset[str] | None]
-"""Returns the destinations of a record, likewise; None if the value can't be read."""
-
-_REMEMBERED = 10_000
-"""Size of the cache of routed names: a field with ever new values must not fill the memory."""
+"""Returns the destinations of a record by its topic, its value, or a header of the message; None if the value can't be read."""
 
 
 def tables_of(pipeline: Pipeline) -> TablesOf | None:
-    """The router of a pipeline; None: all records go to every destination."""
+    """Returns the function that routes records; None if all records go to every destination."""
     route = pipeline.route
     if route is None:
         return None
@@ -182,16 +171,16 @@ def tables_of(pipeline: Pipeline) -> TablesOf | None:
     steps = path.split(".")
 
     by_field = route.topic is None and route.part == "value"
-    # Of a record that can't be decoded there is one letter for all tables. A column of the whole value takes any JSON.
+    # A record that can't be decoded is one dead letter for all tables. A column for the whole value takes any JSON.
     is_json = pipeline.value.format == "json" and len(tables) > 1
     is_json &= all(column.source != () for table in pipeline.destinations for column in table.columns.values())
 
-    @lru_cache(_REMEMBERED)
+    @cache_short
     def tables_of_name(text: str) -> frozenset[str]:
-        names = _by_topic(route, text) if route.topic is not None else _by_field(route, text)
+        names = _by_topic(route.topic, text) if route.topic is not None else _by_field(route, text)
         if route.static is None:
-            names -= histories.keys()  # a change log gets the records of its table, none by its own name
-        names |= {log for log, table in histories.items() if table in names}
+            names -= histories.keys()  # a history table gets the records of its destination, none by its own name
+        names |= {history for history, table in histories.items() if table in names}
         return frozenset(names & tables)
 
     def route_record(topic: str, raw: bytes, message: Message) -> frozenset[str] | None:
@@ -209,7 +198,7 @@ def tables_of(pipeline: Pipeline) -> TablesOf | None:
 
 
 def route_to_table(pipeline: Pipeline, table: str) -> RouteToTable | None:
-    """Returns a function that says whether a record is routed to this table; None if every record is."""
+    """Returns the function that says whether a record is routed to this table; None if every record is."""
     route_record = tables_of(pipeline)
     if route_record is None:
         return None
@@ -229,12 +218,10 @@ def _is_broken(raw: bytes, decoder: JSONDecoder) -> bool:
     return False
 
 
-def _by_topic(route: Route, topic: str) -> set[str]:
-    if route.topic is None:
-        return set()
-    renamed = (taken_up(pattern, topic, table) for pattern, table in route.topic.rename.items())
+def _by_topic(route: TopicRoute, topic: str) -> set[str]:
+    renamed = (expanded_name(pattern, topic, table) for pattern, table in route.rename.items())
     name = next((table for table in renamed if table is not None), topic)
-    return set() if any(matches(pattern, name) for pattern in route.topic.deny) else {name}
+    return set() if any(matches(pattern, name) for pattern in route.deny) else {name}
 
 
 def _by_field(route: Route, text: str) -> set[str]:
@@ -272,9 +259,9 @@ class Record:
 
     Attributes:
         value: Fields of the value.
-        key: Fields of the key; None without one.
-        micros: Kafka's timestamp.
-        headers: Its headers by name, of several the last one.
+        key: Fields of the key; None if there is none, or if keys are not decoded.
+        micros: Kafka's timestamp in microseconds.
+        headers: The headers.
     """
 
     value: Fields
@@ -287,7 +274,7 @@ class Record:
 
 
 Apply = Callable[[Any, Record], Record | None]
-"""Applies a step to a record; None: the step filters it. Raises Unfit where the record is a dead letter."""
+"""Applies a step to a record and returns the new one; None if the step filters it. Raises Unfit if it is a dead letter."""
 
 
 def transform(record: Record, steps: Sequence[Step]) -> Record | None:
@@ -299,7 +286,7 @@ def transform(record: Record, steps: Sequence[Step]) -> Record | None:
     return current
 
 
-def unread_steps(steps: Sequence[Step]) -> tuple[str, ...]:
+def unsupported_steps(steps: Sequence[Step]) -> tuple[str, ...]:
     """Names of the steps that are not implemented here."""
     return tuple(step.name for step in steps if step.name not in APPLIED)
 
@@ -317,7 +304,7 @@ def _applies(step: Step, record: Record) -> bool:
 
 
 def _on_target(change: Callable[[Any, Fields, Record], Fields]) -> Apply:
-    """A step that changes fields of the value or of the key, as it says. A record without key stays as it is."""
+    """A step that changes fields of its `target`, value or key. A record without key stays as it is."""
 
     def apply(step: Any, record: Record) -> Record:
         fields = record.key if step.target == "key" else record.value
@@ -352,7 +339,7 @@ def _insert_field(step: Any, fields: Fields, record: Record) -> Fields:
     for name, fact in facts:
         if name is not None:
             if fact is None and name.endswith("!"):
-                raise Unfit("a fact that is not there")
+                raise Unfit("no value for a required field")
             extended[name.rstrip("!?")] = fact
     return extended
 

@@ -1,4 +1,4 @@
-"""Derives the row of a record of any format, also after transforms and with a decoded key.
+"""Derives the row of a record of any format, also with transforms and a decoded key.
 
 Cells whose value can't be derived are not compared: they are counted per column, with the first reason.
 """
@@ -13,7 +13,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from frazil.error_codes import BAD_SETTING, BAD_TRANSFORM, INTERNAL
 from frazil.pipeline.models.pipeline_file import Destination, Pipeline
-from frazil.pipeline.models.value import Column, Decoding
+from frazil.pipeline.models.value import Column, Decoding, Value
 from frazil.verify.values.canonical import null_empty_values
 from frazil.verify.values.cdc_expectation import ChangeReader, RowChange
 from frazil.verify.values.column_readers import (
@@ -22,6 +22,7 @@ from frazil.verify.values.column_readers import (
     Document,
     InferredColumn,
     column_default,
+    count_unjudged,
     has_undeclared_columns,
     options_of,
 )
@@ -29,54 +30,53 @@ from frazil.verify.values.formats import READ, Decode, TombstoneError, format_de
 from frazil.verify.values.json_document import Unfit, decoder_of, object_of
 from frazil.verify.values.native import UNKNOWN, Fields, SchemaReader, UnjudgedError, native_reader
 from frazil.verify.values.readers import Read
-from frazil.verify.values.transforms import HeaderCells, Record, headers_of, transform, unread_steps
+from frazil.verify.values.transforms import HeaderCells, Headers, Record, headers_of, transform, unsupported_steps
 
-LEFT_OUT: Final = Bad("a transform leaves it out")
+FILTERED: Final = Bad("a transform filters it")
 """Result for a record that a transform filters."""
 
 _UNJUDGED: Final = Bad("not read here")
-_ABSENT: Final = object()
 
 SchemasOf = Callable[[str], SchemaReader]
 """Registry name -> reader of its schemas."""
 
 
 def no_registry(name: str) -> SchemaReader:
-    """Refuses every registry, for pipelines that use none."""
+    """Refuse every registry, for pipelines that use none."""
     raise BAD_SETTING.terminal(f"registry {name} is not in the settings", next_step="add it under registries")
 
 
 def is_typed(pipeline: Pipeline) -> bool:
-    """Whether rows of a pipeline need this expectation: another format than JSON, a decoded key, or transforms."""
+    """Whether a pipeline's values are not JSON, its keys are decoded, or it has transforms: then this module derives rows."""
     return pipeline.value.format != "json" or pipeline.key is not None or bool(pipeline.transforms)
 
 
-def untyped_because(pipeline: Pipeline) -> Iterator[str]:
-    """Reasons why rows of such a pipeline can't be derived here."""
+def typed_reasons(pipeline: Pipeline) -> Iterator[str]:
+    """Reasons why rows of a typed pipeline can't be derived here."""
     value = pipeline.value
-    yield from _unread_formats(pipeline)
-    if unread := unread_steps(pipeline.transforms):
-        yield f"transforms change them ({', '.join(unread)})"
+    yield from _format_reasons(pipeline)
+    if unsupported := unsupported_steps(pipeline.transforms):
+        yield f"transforms change them ({', '.join(unsupported)})"
     columns = [column for destination in pipeline.destinations for column in destination.columns.values()]
     is_declared = not pipeline.transforms or value.format != "json" or isinstance(value.fields, dict)
     if value.fields == "inferred" or (not is_declared and any(map(_is_special, columns))):
         yield "transforms change fields that value.fields does not declare"
     how = value.format if value.format != "json" else "transformed or with keys"
     for destination in pipeline.destinations:
-        if destination.is_merged or destination.is_history:
+        if destination.write != "append":
             if not reads_changes(pipeline, destination):
                 yield f"{destination.table}: changes of records that are {how}"
         elif has_undeclared_columns(destination) and (value.format not in ("avro", "json") or pipeline.transforms):
-            yield f"{destination.table}: columns that records bring, of records that are {how}"
+            yield f"{destination.table}: columns that records add, of records that are {how}"
     is_changed = value.format != "json" or bool(pipeline.transforms)
     route = pipeline.route
     if is_changed and route is not None and route.topic is None and (route.part == "value" or pipeline.transforms):
-        yield f"records that are {how} go by a field or a header"
+        yield f"records that are {how} are routed by a field or a header"
     if value.field_names != "exact" or (value.unknown_fields != "ignore" and is_changed):
         yield "value.field_names or value.unknown_fields decides about fields"
 
 
-def _unread_formats(pipeline: Pipeline) -> Iterator[str]:
+def _format_reasons(pipeline: Pipeline) -> Iterator[str]:
     if pipeline.value.format not in READ:
         yield f"value.format is {pipeline.value.format}"
     if pipeline.key is not None and pipeline.key.format not in READ:
@@ -91,15 +91,15 @@ def _is_special(column: Column) -> bool:
 
 @dataclass
 class TypedExpectation:
-    """Reads records into columns. Where records add columns (`is_grown`) a JSON value without type counts as null, as `Expectation`
-    says.
+    """Reads records into columns. If records may add columns (`is_evolving`), a JSON value without type counts as null, as in
+    `Expectation`.
     """
 
     pipeline: Pipeline
     columns: Mapping[str, Column]
     schemas: SchemasOf = no_registry
     in_orc: bool = False
-    is_grown: bool = False
+    is_evolving: bool = False
     unjudged: dict[str, tuple[int, str]] = field(default_factory=dict, init=False)
     """Column -> cells that were not compared, and the first reason."""
 
@@ -107,9 +107,10 @@ class TypedExpectation:
         self._last: tuple[Message, tuple[Any, ...] | Bad] | None = None
         value, key = self.pipeline.value, self.pipeline.key
         self._is_json = value.format == "json" and not self.pipeline.transforms
-        self.is_grown = self.is_grown and self._is_json
-        self._value = None if self._is_json else self._decoder(self._declared(value))
-        self._key = None if key is None else self._decoder(key)
+        self.is_evolving = self.is_evolving and self._is_json
+        truncates = value.sub_micros == "truncate"
+        self._value = None if self._is_json else _decoder(self._declared(value), self.schemas, truncates=truncates)
+        self._key = None if key is None else _decoder(key, self.schemas, truncates=truncates)
         of_value = {name: column for name, column in self.columns.items() if column.part == "value"}
         self._json = ColumnReaders(of_value, value, in_orc=self.in_orc) if self._is_json else None
         self._headers = HeaderCells(self.columns, value, in_orc=self.in_orc)
@@ -125,15 +126,8 @@ class TypedExpectation:
             name: column_default(name, column, value, in_orc=self.in_orc) for name, column in self.columns.items()
         }
 
-    def _decoder(self, decoding: Decoding) -> Decode:
-        registry = None if decoding.registry is None else self.schemas(decoding.registry)
-        decoder = format_decoder(decoding, registry, truncates=self.pipeline.value.sub_micros == "truncate")
-        if decoder is None:
-            raise BAD_TRANSFORM.terminal(f"format {decoding.format} is not read by verify")
-        return decoder
-
     def _declared(self, value: Decoding) -> Decoding:
-        """The decoding of values before transforms: with fields of the pipeline file, or of the columns."""
+        """How values are decoded before transforms, with the fields that `value.fields` declares, or else the columns."""
         if value.format != "json" or isinstance(value.fields, dict):
             return value
         fields = {
@@ -145,29 +139,27 @@ class TypedExpectation:
 
     def row(self, _raw: bytes) -> tuple[Any, ...] | Bad:
         """Not possible: the row depends on the whole message."""
-        raise INTERNAL.terminal("a record is asked for by its value alone")
+        raise INTERNAL.terminal("the row of a typed record was requested without its message")
 
     def cells(self, _raw: bytes) -> tuple[Any, ...] | Bad:
-        """Other files are not known."""
+        """Not known for other pipeline files."""
         return Bad("another file")
 
     def record(self, message: Message) -> tuple[Any, ...] | Bad:
-        """The cells of the row that a record must be, `Bad` for unknown ones; or `Bad` if it must be a dead letter."""
+        """The cells of the row that a record must become, `Bad` for unknown ones; or `Bad` if it must be a dead letter."""
         if self._last is None or self._last[0] is not message:
             self._last = message, self._record(message)
         return self._last[1]
 
-    def may_leave_out(self, message: Message) -> bool:
-        """Whether the pipeline filters records by a transform whose effect on this one can't be derived."""
+    def may_filter(self, message: Message) -> bool:
+        """Whether the pipeline has a transform that filters records, and its effect on this one can't be derived."""
         row = self.record(message)
         filters = any(step.name == "Filter" for step in self.pipeline.transforms)
         return filters and not isinstance(row, Bad) and all(isinstance(cell, Bad) for cell in row)
 
     def is_broken(self, message: Message) -> bool | None:
         """Whether value or key can't be decoded, whatever the columns are; None if that can't be derived."""
-        headers = {
-            name: content if isinstance(content, bytes) else b"" for name, content in headers_of(message).items()
-        }
+        headers = _contents(headers_of(message))
         raw_key, raw = message.key(), message.value() or b""
         try:
             if raw_key is not None and self._key is not None:
@@ -186,32 +178,32 @@ class TypedExpectation:
 
     def _record(self, message: Message) -> tuple[Any, ...] | Bad:
         headers = headers_of(message)
-        by_name = {name: content if isinstance(content, bytes) else b"" for name, content in headers.items()}
+        contents = _contents(headers)
         try:
             raw_key, raw = message.key(), message.value() or b""
-            key = None if raw_key is None or self._key is None else self._key(bytes(raw_key), by_name)
+            key = None if raw_key is None or self._key is None else self._key(bytes(raw_key), contents)
             if self._json is not None:
                 document = self._json.document(self._own(object_of(raw, self._json_decoder)))
                 row = self._cells({}, key, document)
-                return self._headers.join(tuple(map(null_empty_values, row)) if self.is_grown else row, headers)
+                return self._headers.join(tuple(map(null_empty_values, row)) if self.is_evolving else row, headers)
             if self._value is None:
-                return LEFT_OUT
-            fields = self._value(raw, by_name)
+                return FILTERED
+            fields = self._value(raw, contents)
             kind, milliseconds = message.timestamp()
             micros = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1_000
             place = message.topic() or "", message.partition() or 0, message.offset() or 0
             outcome = transform(Record(fields, key, *place, micros, headers), self.pipeline.transforms)
-            cells = LEFT_OUT if outcome is None else self._cells(outcome.value, outcome.key, None)
+            cells = FILTERED if outcome is None else self._cells(outcome.value, outcome.key, None)
             return self._headers.join(cells, headers if outcome is None else outcome.headers)
         except TombstoneError:
-            return Bad("no value") if self.pipeline.value.null_value == "dead_letter" else LEFT_OUT
+            return Bad("no value") if self.pipeline.value.null_value == "dead_letter" else FILTERED
         except UnjudgedError as error:
-            return tuple(self._count_unjudged(name, str(error)) for name in self.columns)
+            return tuple(count_unjudged(self.unjudged, name, str(error)) for name in self.columns)
         except Unfit as unfit:
             return Bad(str(unfit))
 
     def _own(self, whole: Fields) -> Fields:
-        """Fields of a JSON value, without those whose names belong only to columns of the key."""
+        """Fields of a JSON value, without those whose name belongs only to columns for keys or headers."""
         value_names = {(column.source or (name,))[0] for name, column in self.columns.items() if column.part == "value"}
         keys = {name for name, column in self.columns.items() if column.part != "value"} - value_names
         return {name: value for name, value in whole.items() if name not in keys} if keys else whole
@@ -222,45 +214,49 @@ class TypedExpectation:
         for name, column in self.columns.items():
             try:
                 if column.part == "header":
-                    cells.append(None)  # joined at the end
+                    cells.append(None)  # HeaderCells fills it in
                 elif document is not None and column.part == "value":
                     cells.append(next(cell_readers)(document))
                 else:
                     cells.append(self._cell(name, column, key if column.part == "key" else value))
             except UnjudgedError as error:
-                cells.append(self._count_unjudged(name, str(error)))
+                cells.append(count_unjudged(self.unjudged, name, str(error)))
         return tuple(cells)
 
     def _cell(self, name: str, column: Column, fields: Fields | None) -> Any:
         path = (name,) if column.source is None else column.source
         if not path:
             raise UnjudgedError("the whole value as JSON")
-        field_value: Any = fields
-        for step in path:
-            if field_value is None or field_value is _ABSENT:
-                field_value = None if fields is None else _ABSENT
-                break
-            if not isinstance(field_value, dict):
-                raise UnjudgedError("no struct on the way to the field")
-            field_value = field_value.get(step, _ABSENT)
-        if field_value is _ABSENT and column.has_default:
-            return self._defaults[name]
-        if field_value is None or field_value is _ABSENT:
-            if column.required and column.has_default:
-                return self._defaults[name]
-            if column.required:
-                raise Unfit("a required field is missing or null")
-            return None
-        return self._reads[name](field_value)
+        # Without a key, its fields count as null, not as absent.
+        cell, is_there = (None, True) if fields is None else _at_path(fields, path)
+        return (
+            _value_if_null(column, self._defaults[name], is_there=is_there) if cell is None else self._reads[name](cell)
+        )
 
-    def _count_unjudged(self, name: str, why: str) -> Bad:
-        count, first = self.unjudged.get(name, (0, why))
-        self.unjudged[name] = count + 1, first
-        return _UNJUDGED
+
+def _decoder(decoding: Decoding, schemas: SchemasOf, *, truncates: bool) -> Decode:
+    registry = None if decoding.registry is None else schemas(decoding.registry)
+    decoder = format_decoder(decoding, registry, truncates=truncates)
+    if decoder is None:
+        raise BAD_TRANSFORM.terminal(f"format {decoding.format} is not read by verify")
+    return decoder
+
+
+def _contents(headers: Headers) -> dict[str, bytes]:
+    return {name: content if isinstance(content, bytes) else b"" for name, content in headers.items()}
+
+
+def _value_if_null(column: Column, default: Any, *, is_there: bool) -> Any:
+    """The value of a column whose field is null, or absent (`is_there` is false)."""
+    if column.has_default and (column.required or not is_there):
+        return default
+    if column.required:
+        raise Unfit("a required field is missing or null")
+    return None
 
 
 def _lenient(read: Read) -> Read:
-    """The reader of a column that records brought: what does not fit it may be rescued, or have fitted it once."""
+    """The reader of a column that records added: a value that does not fit may be rescued, or may have fitted earlier."""
 
     def read_fitting(value: Any) -> Any:
         try:
@@ -272,7 +268,7 @@ def _lenient(read: Read) -> Read:
 
 
 _SURE_KEYS: Final = ("int", "long", "string", "boolean")
-"""Types of key columns that are read without doubt."""
+"""Types of key columns whose values can always be derived here."""
 
 
 def reads_changes(pipeline: Pipeline, destination: Destination) -> bool:
@@ -293,7 +289,7 @@ class TypedChanges(ChangeReader):
 
     Attributes:
         unjudged: Column -> cells that were not compared, and the first reason.
-        is_unsure: Whether a record that changed rows could not be read here: then no row is known for sure.
+        is_unsure: Whether a record that changed rows could not be read here, so that no row is known for sure.
     """
 
     def __init__(
@@ -301,37 +297,27 @@ class TypedChanges(ChangeReader):
     ) -> None:
         super().__init__(destination, columns, pipeline.value)
         self._checks_images = False
-        self._null_value = pipeline.value.null_value
         value = pipeline.value
-        decode = format_decoder(value, None if value.registry is None else schemas(value.registry))
-        if decode is None:
-            raise BAD_TRANSFORM.terminal(f"format {value.format} is not read by verify")
-        self._decode = decode
+        self._null_value = value.null_value
+        self._decode = _decoder(value, schemas, truncates=value.sub_micros == "truncate")
         in_orc = destination.file_format == "orc"
-        readers = _NativeColumns(columns, pipeline, self, in_orc=in_orc)
-        self._column_readers = readers  # type: ignore[assignment]  # the same interface, for plain values
-        self._nullable_readers = _NativeColumns(  # type: ignore[assignment]
-            {name: column.model_copy(update={"required": False}) for name, column in columns.items()},
-            pipeline,
-            self,
-            in_orc=in_orc,
-        )
+        optional = {name: column.model_copy(update={"required": False}) for name, column in columns.items()}
+        # The same interface, for plain values.
+        self._column_readers = _NativeColumns(columns, value, self, in_orc=in_orc)  # type: ignore[assignment]
+        self._nullable_readers = _NativeColumns(optional, value, self, in_orc=in_orc)  # type: ignore[assignment]
         self.unjudged: dict[str, tuple[int, str]] = {}
         self.is_unsure = False
         self._is_whole = True
 
     def record(self, message: Message) -> tuple[RowChange | Bad, ...] | Bad:
-        """The row changes in a record, `Bad` for unknown ones; an upsert whose values are not all read here has no row.
+        """The row changes in a record, `Bad` for unknown ones. An upsert has no row if not all values are read here.
 
-        Where a part of the record is not read here, also one that no row needs, there is a `Bad` as well: for that part the
-        record may be a dead letter.
+        If any part of the record is not read here, even one that no row needs, a `Bad` is added, because that part may make
+        the record a dead letter.
         """
-        headers = {
-            name: content if isinstance(content, bytes) else b"" for name, content in headers_of(message).items()
-        }
         self._is_whole = True
         try:
-            fields = self._decode(message.value() or b"", headers)
+            fields = self._decode(message.value() or b"", _contents(headers_of(message)))
             changes = self.changes_in(fields)
         except TombstoneError:
             return Bad("no value") if self._null_value == "dead_letter" else ()
@@ -343,16 +329,15 @@ class TypedChanges(ChangeReader):
             return (*changes, _UNJUDGED) if _has_unknown(fields) else changes
         return (*(RowChange(change.op, change.key, change.order) for change in changes), _UNJUDGED)
 
-    def leave_out(self, name: str, error: UnjudgedError) -> None:
+    def count_unjudged_cell(self, name: str, error: UnjudgedError) -> None:
         """Count a cell that is not read here.
 
         Raises:
-            UnjudgedError: It is of the key or the order, so that nothing of the record is known.
+            UnjudgedError: The cell belongs to the key or the order, so that nothing of the record is known.
         """
         if name in (*self._destination.identifier, self._order_by):
             raise error
-        count, first = self.unjudged.get(name, (0, str(error)))
-        self.unjudged[name] = count + 1, first
+        count_unjudged(self.unjudged, name, str(error))
         self._is_whole = False
 
 
@@ -364,44 +349,36 @@ def _has_unknown(value: Any) -> bool:
 
 
 class _NativeColumns:
-    """Reads columns out of rows of plain values, as `ColumnReaders` does out of JSON."""
+    """Reads columns out of rows with plain Python values, as `ColumnReaders` does out of JSON."""
 
-    def __init__(self, columns: Mapping[str, Column], pipeline: Pipeline, owner: TypedChanges, *, in_orc: bool) -> None:
-        self.cell_readers = [_cell_reader(name, column, pipeline, owner, in_orc) for name, column in columns.items()]
+    def __init__(self, columns: Mapping[str, Column], value: Value, owner: TypedChanges, *, in_orc: bool) -> None:
+        self._value, self._owner, self._in_orc = value, owner, in_orc
+        self.cell_readers = [self._cell_reader(name, column) for name, column in columns.items()]
 
     def document(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row as it is."""
         return row
 
+    def _cell_reader(self, name: str, column: Column) -> Callable[[dict[str, Any]], Any]:
+        read = native_reader(column.parsed, options_of(column, self._value, in_orc=self._in_orc))
+        default = column_default(name, column, self._value, in_orc=self._in_orc)
+        path = (name,) if column.source is None else column.source
 
-def _cell_reader(
-    name: str,
-    column: Column,
-    pipeline: Pipeline,
-    owner: TypedChanges,
-    in_orc: bool,  # noqa: FBT001 - one more of many
-) -> Callable[[dict[str, Any]], Any]:
-    read = native_reader(column.parsed, options_of(column, pipeline.value, in_orc=in_orc))
-    default = column_default(name, column, pipeline.value, in_orc=in_orc)
-    path = (name,) if column.source is None else column.source
+        def read_cell(row: dict[str, Any]) -> Any:
+            cell, is_there = _at_path(row, path)
+            if cell is None:
+                return _value_if_null(column, default, is_there=is_there)
+            try:
+                return read(cell)
+            except UnjudgedError as error:
+                self._owner.count_unjudged_cell(name, error)
+                return None
 
-    def read_cell(row: dict[str, Any]) -> Any:
-        cell, is_there = _at_path(row, path)
-        if cell is None and column.has_default and (column.required or not is_there):
-            return default
-        if cell is None and column.required:
-            raise Unfit("a required field is missing or null")
-        try:
-            return None if cell is None else read(cell)
-        except UnjudgedError as error:
-            owner.leave_out(name, error)
-            return None
-
-    return read_cell
+        return read_cell
 
 
 def _at_path(row: Any, path: tuple[str, ...]) -> tuple[Any, bool]:
-    """The value at the end of a path, and whether all of the path is there."""
+    """The value at the end of a path, and whether the path exists."""
     for step in path:
         if row is None:
             return None, False

@@ -1,4 +1,4 @@
-"""Parts of pipeline files that can't be, and how the one complaint about each begins."""
+"""Impossible parts of pipeline files, and the beginning of the one error about each."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TWO = [{"table": "a.b", "columns": {"id": "long"}}, {"table": "a.c", "columns": 
 
 
 def column(**options: Any) -> dict[str, Any]:
-    """Columns of which the second one has options."""
+    """Two columns, the second one with options."""
     return {"columns": {"id": "long", "c": options}}
 
 
 def static(field: str) -> dict[str, Any]:
-    """Two destinations by the value of a field."""
+    """Two destinations with a route by the value of a field."""
     return {"destinations": TWO, "route": {"static": {"field": field, "tables": {"a.b": "x", "a.c": "y"}}}}
 
 
@@ -118,14 +118,14 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"columns": {"_kafka_offset": "long"}}, "destinations.0.columns._kafka_offset: is the name of a Kafka column"),
     (
         {"columns": {"_frazil_op": "string"}},
-        "destinations.0: a column has the name _frazil_op, by which changes are told from rows",
+        "destinations.0: a column has the name _frazil_op, which marks the rows of a history table",
     ),
     ({"table": {"kafka_columns": {"topic": "x", "offset": "x"}}}, "destinations.0.kafka_columns: expected five names"),
     (
         {"table": {"partition_by": ["idd"]}},
         "destinations.0.partition_by.0: 'idd' is not a column of a.b, did you mean 'id'?",
     ),
-    ({"table": {"partition_by": ["days(id)"]}}, "destinations.0.partition_by: 'days(id)' is no partition field"),
+    ({"table": {"partition_by": ["days(id)"]}}, "destinations.0.partition_by.0: 'days(id)' is no partition field"),
     ({"table": {"partition_by": ["id", "id"]}}, "destinations.0.partition_by: names a field twice: id"),
     (
         {"columns": {"at": "timestamp", "at_day": "long"}, "table": {"partition_by": ["day(at)"]}},

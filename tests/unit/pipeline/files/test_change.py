@@ -1,4 +1,4 @@
-"""Pipeline files that a program changes: one change at a time, and never over another one."""
+"""Changes of pipeline files by programs: one at a time, and never over another change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from frazil.pipeline.files.folder import file_of
 
 
 def test_of_many_changes_of_one_file_exactly_one_lands(tmp_path: Path):
-    """All of them were made of the same file: the first one in wins, nothing is mixed, no other file stays."""
+    """All changes are based on the same file: the first one lands, nothing is mixed, and no other file is left."""
     file = tmp_path / "orders.yaml"
     file.write_bytes(b"before")
     texts = [f"change {number}".encode() * 10_000 for number in range(8)]
@@ -55,7 +55,7 @@ def test_changed_file_keeps_its_permissions_and_a_removed_one_is_gone(tmp_path: 
 
 
 def test_link_out_of_the_folder_is_neither_read_nor_replaced(tmp_path: Path):
-    """Files of pipelines lie in their folder."""
+    """Pipeline files must be in their folder."""
     folder = tmp_path / "pipelines"
     folder.mkdir()
     (tmp_path / "outside").write_text("name: orders")
@@ -69,7 +69,7 @@ def test_link_out_of_the_folder_is_neither_read_nor_replaced(tmp_path: Path):
 
 
 def test_file_of_a_pipeline_is_the_one_that_states_its_name(tmp_path: Path):
-    """Whatever it is called. A file that states another name is not taken for it."""
+    """The file name does not matter; a file that states another name belongs to another pipeline."""
     (tmp_path / "shop.yaml").write_text("name: orders")
     (tmp_path / "orders.yaml").write_text("name: payments")
     (tmp_path / "torn.yml").write_text("name: [")
@@ -88,7 +88,7 @@ VALUE = "{format: avro, schema_file: o.avsc}"
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Callable[..., str]:
-    """A Git working tree; runs Git in it."""
+    """A Git working tree, with a function that runs Git in it."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@localhost", *arguments]
@@ -103,7 +103,7 @@ def repository(tmp_path: Path) -> Callable[..., str]:
 def test_hook_without_end_leaves_no_lock_and_no_half_change(
     tmp_path: Path, repository: Callable[..., str], monkeypatch: pytest.MonkeyPatch, hook: str, is_committed: bool
 ):
-    """Before the commit: nothing happened. After it, as of a hook that pushes: it happened, and the file is as the commit says."""
+    """A hook before the commit leaves everything unchanged; after the commit, such as one that pushes, the change stays."""
     monkeypatch.setattr(change, "GIT_SECONDS", 2)
     file, script = tmp_path / "orders.yaml", tmp_path / ".git" / "hooks" / hook
     script.parent.mkdir(exist_ok=True)
@@ -123,7 +123,7 @@ def test_hook_without_end_leaves_no_lock_and_no_half_change(
 
 
 def test_file_that_git_ignores_is_not_written(tmp_path: Path, repository: Callable[..., str]):
-    """There would be no commit of it."""
+    """Git would make no commit of it."""
     (tmp_path / ".gitignore").write_text("*.yaml")
     with pytest.raises(ChangeRefused, match="ignored"):
         change_file(tmp_path / "orders.yaml", None, b"one", Commit("ana", "created"))
@@ -137,7 +137,7 @@ def test_long_message_is_committed(tmp_path: Path, repository: Callable[..., str
 
 
 def test_schema_is_looked_for_where_the_file_will_find_it(tmp_path: Path):
-    """Beside the folder as it is named, also if it is a link."""
+    """It is beside the folder's own name, even if that is a link."""
     (tmp_path / "real" / "files").mkdir(parents=True)
     (tmp_path / "project" / "schemas").mkdir(parents=True)
     schema = {"type": "record", "name": "o", "fields": [{"name": "id", "type": "long"}]}
@@ -151,7 +151,7 @@ def test_schema_is_looked_for_where_the_file_will_find_it(tmp_path: Path):
 
 
 def test_change_waits_for_another_one_for_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A change that hangs holds up the next ones no longer than Git may take; once it is gone they land."""
+    """A hanging change delays others only as long as Git's timeout; after it they land."""
     monkeypatch.setattr(change, "GIT_SECONDS", 0.3)
     file, handle = tmp_path / "orders.yaml", os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)

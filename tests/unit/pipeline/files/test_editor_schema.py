@@ -36,13 +36,13 @@ def files() -> list[Path]:
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.stem)
 def test_editor_accepts_shipped_pipelines(file: Path) -> None:
-    """A schema that complains about what runs is switched off by its reader."""
+    """Readers switch off a schema that reports errors in valid files."""
     assert problems(PIPELINE, yaml.safe_load(file.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize("file", ["include/settings.yaml", "docker/settings.yaml"])
 def test_editor_accepts_shipped_settings(file: str) -> None:
-    """The settings hold references where values are expected."""
+    """The settings have references in place of values."""
     assert problems(SETTINGS, yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))) == []
 
 
@@ -50,7 +50,7 @@ def test_editor_accepts_shipped_settings(file: str) -> None:
     "page", ["formats.md", "registries.md", "keys-and-headers.md", "fields.md", "types.md", "transforms.md"]
 )
 def test_editor_accepts_examples_of_the_docs(page: str) -> None:
-    """Short forms, and both spellings of options, are what a reader copies."""
+    """Readers copy short forms, and both spellings of options."""
     parts = [yaml.safe_load(of) for of in BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))]
     examples = [SHAPE | part for part in parts if "registries" not in part]
 
@@ -71,7 +71,7 @@ def test_editor_accepts_examples_of_the_docs(page: str) -> None:
     ],
 )
 def test_editor_underlines_mistakes(wrong: dict[str, Any], at: str) -> None:
-    """Looser than the models is right, empty is not: an unknown key and a wrong type are seen while they are typed."""
+    """The schema may be looser than the models, but an unknown key and a wrong type are seen while they are typed."""
     found = problems(PIPELINE, SHAPE | wrong)
 
     assert found

@@ -1,4 +1,4 @@
-"""Whose a pipeline file is that can't be used."""
+"""The owner of an invalid pipeline file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from frazil.pipeline.files.files import stated_owner
     ],
 )
 def test_owner_of_a_broken_file_is_still_read(tmp_path: Path, text: str, owner: str | None) -> None:
-    """What stands behind `owner:` is the owner, also where the rest is not even YAML; what can't be told is not guessed."""
+    """The text after `owner:` is the owner, even if the rest is not YAML; an uncertain owner is None."""
     file = tmp_path / "orders.yaml"
     file.write_text(text)
 
@@ -34,7 +34,7 @@ def test_owner_of_a_broken_file_is_still_read(tmp_path: Path, text: str, owner: 
 
 
 def test_missing_file_has_no_owner(tmp_path: Path) -> None:
-    """It went between two looks, or is no text: nobody is named, and the alert is sent."""
+    """A file that vanished, or is no text, has no owner, and the alert is sent nevertheless."""
     (tmp_path / "binary.yaml").write_bytes(b"owner: \xff\n")
 
     assert stated_owner(tmp_path / "gone.yaml") is None

@@ -1,4 +1,4 @@
-"""What files take from elsewhere: secrets in properties files, and in Airflow's connections."""
+"""References to secrets in properties files and in Airflow's connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def resolved(text: str, env: dict[str, str] | None = None) -> str:
 
 
 def test_secret_file_is_read_as_kafka_connect_reads_it(tmp_path: Path) -> None:
-    """A key of a properties file, its escapes and blanks included; what it holds is not read as a reference again."""
+    """The value of a key, with escapes and blanks; a reference within a value is not resolved."""
     file = tmp_path / "secrets.properties"
     file.write_text("# comment\nkafka.owner = a\\u0062c \\\n  d=e\nother: ${env:OWNER}\n")
 
@@ -37,7 +37,7 @@ def test_secret_file_is_read_as_kafka_connect_reads_it(tmp_path: Path) -> None:
     ],
 )
 def test_missing_secret_is_reported_without_its_file_content(tmp_path: Path, written: str, says: str) -> None:
-    """A missing file or key, a relative path, a file that is none: each is a complaint that quotes nothing of the file."""
+    """The errors about a missing file or key, a relative path and an invalid file quote nothing of the file."""
     (tmp_path / "secrets.properties").write_text("password=hunter2\n")
     (tmp_path / "broken.properties").write_text("password=hunter2 \\u00zz\n")
 
@@ -49,7 +49,7 @@ def test_missing_secret_is_reported_without_its_file_content(tmp_path: Path, wri
 
 
 def test_unknown_connection_falls_back_to_default_or_stays_a_reference() -> None:
-    """Its variable says it, or the default; else the reference stays as it is, for whoever needs the entry."""
+    """The environment variable is used, or the default; without both the reference stays unresolved."""
     text = "${airflow:kafka-prod:password}"
     variable = connection_variable("kafka-prod", "password")
 
@@ -63,7 +63,7 @@ def test_unknown_connection_falls_back_to_default_or_stays_a_reference() -> None
 
 
 def test_two_connections_of_one_variable_are_refused(tmp_path: Path) -> None:
-    """Which of them it held would be chance: the file is refused, and both are named. The same one twice is no matter."""
+    """The variable could have either value, so the file is refused with both names; a repeated reference is fine."""
     file = tmp_path / "settings.yaml"
     file.write_text('{clusters: {a: "${airflow:kafka-prod:password} ${airflow:kafka-prod:password}"}}')
     with pytest.raises(ConfigError) as of_the_model:
@@ -79,7 +79,7 @@ def test_two_connections_of_one_variable_are_refused(tmp_path: Path) -> None:
 
 
 def test_written_properties_are_read_back_unchanged() -> None:
-    """Whatever keys and values hold, Java's rules for what is special included."""
+    """This holds for all keys and values, including Java's special characters."""
     given = {"a=b: c": " #!\\ x\t\r\n", "ü": "", "plain": "a=b:c"}
 
     assert files.read(files.write(given)) == given

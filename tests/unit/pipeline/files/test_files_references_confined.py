@@ -1,4 +1,4 @@
-"""What the author of a pipeline or capture file can reach: nothing but that file, the schemas beside it, and what settings allow."""
+"""The author of a pipeline or capture file can only reach that file, the schemas beside it, and allowed references."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def judged(project: Path) -> dict[str, tuple[str, ...]]:
-    """The problems of each file, as `frazil validate` has them."""
+    """The problems of each file, as `frazil validate` shows them."""
     variables = {
         "FRAZIL_HOME": str(project / "home"),
         "FRAZIL_SETTINGS": str(project / "settings.yaml"),
@@ -68,7 +68,7 @@ def judged(project: Path) -> dict[str, tuple[str, ...]]:
 
 
 def problems_of(path: Path, references: References) -> list[str]:
-    """Why a pipeline file is refused."""
+    """The problems of a pipeline file."""
     with pytest.raises(ConfigError) as caught:
         load_pipeline(path, references)
     assert caught.value.__context__ is None or SECRET not in str(caught.value.__context__)
@@ -80,7 +80,7 @@ def problems_of(path: Path, references: References) -> list[str]:
     "reference", ["${env:STORE_SECRET}", "${file:/etc/passwd:root}", "${airflow:store:password}", "${local:home}"]
 )
 def test_reference_in_a_pipeline_or_capture_file_is_refused_by_name(project: Path, file: str, reference: str) -> None:
-    """File, key path and the setting that would allow it are named, and nothing is looked up."""
+    """The error names file, key path and the setting that would allow it; nothing is resolved."""
     with (project / file).open("a") as stream:
         stream.write(f'description: "a {reference} b"\n')
 
@@ -92,7 +92,7 @@ def test_reference_in_a_pipeline_or_capture_file_is_refused_by_name(project: Pat
 
 
 def test_reference_that_the_settings_allow_is_resolved_and_never_quoted(project: Path) -> None:
-    """A pipeline takes what the settings list; complaints show the reference in place of its value."""
+    """A pipeline gets the value of an allowed reference; errors show the reference in place of the value."""
     (project / "settings.yaml").write_text(SETTINGS + 'references: {allow: ["env:REGION", "env:STORE_SECRET"]}\n')
     orders = project / "pipelines/orders.yaml"
     orders.write_text(PIPELINE.replace("[orders]", '["orders-${env:REGION}"]'))
@@ -122,7 +122,7 @@ def test_reference_that_the_settings_allow_is_resolved_and_never_quoted(project:
 def test_complaint_about_a_pipeline_does_not_quote_values_of_references(
     tmp_path: Path, old: str, new: str, where: str
 ) -> None:
-    """Also where a model's own complaint quotes the value that it refuses."""
+    """This also holds if the model's own error quotes the refused value."""
     path = tmp_path / "orders.yaml"
     path.write_text(PIPELINE.replace(old, new).replace("}, partition_by", ", id2: long}\n    partition_by").rstrip("}"))
 
@@ -148,7 +148,7 @@ def test_complaint_about_a_pipeline_does_not_quote_values_of_references(
     ],
 )
 def test_complaint_about_settings_does_not_quote_values_of_references(tmp_path: Path, old: str, new: str) -> None:
-    """Nor does the error behind it, which a traceback would print."""
+    """Neither does the chained error, which a traceback would print."""
     path = tmp_path / "settings.yaml"
     path.write_text(SETTINGS.replace(old, new, 1))
 
@@ -161,7 +161,7 @@ def test_complaint_about_settings_does_not_quote_values_of_references(tmp_path: 
 
 
 def test_second_dollar_makes_a_reference_plain_text(tmp_path: Path) -> None:
-    """`$${env:X}` is the text itself, in pipelines and settings; variables of transforms were none to begin with."""
+    """`$${env:X}` is the text `${env:X}`, in pipelines and settings; variables of transforms are no references."""
     path = tmp_path / "orders.yaml"
     path.write_text(PIPELINE + 'description: "$${env:STORE_SECRET} ${topic} $1"\n')
 
@@ -169,7 +169,7 @@ def test_second_dollar_makes_a_reference_plain_text(tmp_path: Path) -> None:
 
 
 def test_text_that_only_begins_like_references_is_read_at_once(tmp_path: Path) -> None:
-    """A search for references takes time by the length of the text."""
+    """The search for references takes time proportional to the text."""
     path = tmp_path / "orders.yaml"
     path.write_text(PIPELINE + f'description: "{"${a:" * 100_000}{"${a" + ":-" * 200_000}"\n')
     began = time.monotonic()
@@ -181,7 +181,7 @@ def test_text_that_only_begins_like_references_is_read_at_once(tmp_path: Path) -
 
 @pytest.mark.parametrize("file", ["settings.yaml", "pipelines/orders.yaml", "captures/access_log.yaml"])
 def test_aliases_that_expand_to_billions_of_values_are_refused(project: Path, file: str) -> None:
-    """Settings, pipelines and captures: 600 bytes don't occupy a process."""
+    """600 bytes of settings, pipelines or captures can't occupy a process."""
     path = project / file
     path.write_text(LAUGHS + path.read_text())
 
@@ -191,7 +191,7 @@ def test_aliases_that_expand_to_billions_of_values_are_refused(project: Path, fi
 
 
 def test_alias_that_repeats_little_is_accepted(tmp_path: Path) -> None:
-    """Anchors keep their use: one list of columns for two tables."""
+    """Anchors may repeat a list of columns for two tables."""
     path = tmp_path / "orders.yaml"
     path.write_text(
         PIPELINE.replace("{id: long}", "&columns {id: long}") + "  - {table: shop.copies, columns: *columns}\n"
@@ -207,7 +207,7 @@ def test_alias_that_repeats_little_is_accepted(tmp_path: Path) -> None:
     ["owner: " + "[" * 300_000, "".join(f"{' ' * n}a:\n" for n in range(1_000)), "owner: &a [*a]", "a: " + "{a: " * 70],
 )
 def test_values_deep_within_each_other_are_refused_with_their_line(tmp_path: Path, text: str) -> None:
-    """However a file nests them, and whoever reads it: nobody runs out of stack."""
+    """No form of nesting exceeds the stack of any reader."""
     path = tmp_path / "orders.yaml"
     path.write_text(text)
 
@@ -219,7 +219,7 @@ def test_values_deep_within_each_other_are_refused_with_their_line(tmp_path: Pat
 
 @pytest.mark.parametrize("kind", ["device", "pipe", "large", "link out", "loop", "absent"])
 def test_pipeline_file_behind_a_link_is_not_read(project: Path, kind: str) -> None:
-    """Git carries links: a pull request may bring one that leads anywhere."""
+    """Git stores links, so a pull request may add one to any place."""
     path = project / "pipelines/orders.yaml"
     path.unlink()
     spoiled(path, project, kind)
@@ -236,7 +236,7 @@ def test_pipeline_file_behind_a_link_is_not_read(project: Path, kind: str) -> No
 @pytest.mark.parametrize("kind", ["device", "pipe", "large", "link out", "loop", "absent"])
 @pytest.mark.parametrize("half", ["value", "key"])
 def test_schema_file_that_is_no_plain_file_is_not_read(project: Path, kind: str, half: str) -> None:
-    """A device, a pipe, a file beyond the bound, a link out of the folder: refused at its key, and at once."""
+    """A device, a pipe, a large file and a link out of the folder are refused at their key without delay."""
     spoiled(project / "schemas/order.avsc", project, kind)
     path = project / "pipelines/orders.yaml"
     path.write_text(PIPELINE + f"{half}: {{format: avro, schema_file: order.avsc}}\n")
@@ -251,7 +251,7 @@ def test_schema_file_that_is_no_plain_file_is_not_read(project: Path, kind: str,
     "name", ["../secret.avsc", "/dev/zero", "/etc/passwd", "../../../../../../../etc/passwd", ".."]
 )
 def test_schema_file_outside_of_its_folder_is_refused(project: Path, name: str) -> None:
-    """Whatever way leads there."""
+    """This holds for every form of such a path."""
     (project / "secret.avsc").write_text(SECRET)
     path = project / "pipelines/orders.yaml"
     path.write_text(PIPELINE + f"value: {{format: avro, schema_file: {name}}}\n")
@@ -263,7 +263,7 @@ def test_schema_file_outside_of_its_folder_is_refused(project: Path, name: str) 
 
 
 def test_schema_file_behind_links_of_a_mounted_config_map_is_read(project: Path) -> None:
-    """Kubernetes mounts files as links within their folder, and git-sync a folder as one."""
+    """Kubernetes mounts files as links within their folder, and git-sync makes the folder itself a link."""
     shown = project / "schemas"
     (shown / "..2026").mkdir()
     (shown / "..2026/order.avsc").write_text(
@@ -278,7 +278,7 @@ def test_schema_file_behind_links_of_a_mounted_config_map_is_read(project: Path)
 
 
 def test_proto_file_that_imports_its_neighbours_compiles(project: Path) -> None:
-    """Imports by a path from the folder of schemas, by one from the file's own folder, and those of imports."""
+    """Imports relative to the folder of schemas, imports relative to the file's folder, and nested imports work."""
     shop = project / "schemas/shop"
     shop.mkdir()
     (shop / "order.proto").write_text(
@@ -308,7 +308,7 @@ def test_proto_file_that_imports_its_neighbours_compiles(project: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../secret.proto", "secret.proto", "/dev/zero"])
 def test_proto_file_imports_nothing_from_outside_of_its_folder(project: Path, name: str) -> None:
-    """A link is followed only within the folder, an import that climbs out is refused."""
+    """A link out of the folder is not followed, and an import path with `..` is refused."""
     (project / "secret.proto").write_text(SECRET)
     (project / "schemas/secret.proto").symlink_to(project / "secret.proto")
     (project / "schemas/order.proto").write_text(f'import "{name}";')
@@ -323,7 +323,7 @@ def test_proto_file_imports_nothing_from_outside_of_its_folder(project: Path, na
 
 
 def test_imports_of_a_proto_file_are_bounded_together(project: Path) -> None:
-    """Each is small, all are too much."""
+    """Each import is small, but all together exceed the bound."""
     names = [f"part{n}.proto" for n in range(20)]
     for name in names:
         (project / "schemas" / name).write_text("//" + "x" * (MAX_BYTES // 10))
@@ -337,7 +337,7 @@ def test_imports_of_a_proto_file_are_bounded_together(project: Path) -> None:
 
 
 def test_capture_file_that_leads_out_of_its_folder_is_not_read(project: Path) -> None:
-    """As a pipeline file."""
+    """Capture files are confined like pipeline files."""
     path = project / "captures/access_log.yaml"
     path.unlink()
     spoiled(path, project, "link out")
@@ -347,7 +347,7 @@ def test_capture_file_that_leads_out_of_its_folder_is_not_read(project: Path) ->
 
 
 def spoiled(path: Path, project: Path, kind: str) -> None:
-    """Put something at a path that is not to be read as a file of the project."""
+    """Put something at a path that must not be read as a file of the project."""
     if kind == "device":
         path.symlink_to("/dev/zero")
     elif kind == "pipe":

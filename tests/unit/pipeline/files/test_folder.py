@@ -36,7 +36,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_task_of_one_pipeline_reads_one_file(tmp_path: Path, read: list[str]) -> None:
-    """One pipeline costs one file, however many lie beside it; a name that is nobody's costs them all, and is told."""
+    """Loading one pipeline reads one file of many; an unknown name reads all files, and is an error."""
     for name in ("orders", "pizzas", "returns"):
         (tmp_path / f"{name}.yaml").write_text(FILE.format(name))
     found = Pipelines(tmp_path, NONE)
@@ -61,7 +61,7 @@ def test_task_of_one_pipeline_reads_one_file(tmp_path: Path, read: list[str]) ->
     ],
 )
 def test_two_spellings_of_one_name_are_both_refused(tmp_path: Path, read: list[str], copy: str) -> None:
-    """Neither of two files with one name runs, however they write it, also where only one pipeline is asked for."""
+    """Neither of two files with one name is valid, in any spelling, even if only one pipeline is loaded."""
     (tmp_path / "a.yaml").write_text(FILE.format("orders"))
     (tmp_path / "b.yaml").write_text(copy)
 
@@ -73,13 +73,13 @@ def test_two_spellings_of_one_name_are_both_refused(tmp_path: Path, read: list[s
 
 
 def test_missing_folder_is_refused(tmp_path: Path) -> None:
-    """A folder that is not there is refused: else a typo or a failed mount would quietly stop all ingestion."""
+    """Otherwise a typo or a failed mount would silently stop all ingestion."""
     with pytest.raises(Terminal, match=r"does not exist: .*nowhere"):
         load_pipelines(tmp_path / "nowhere", References({}, {}))
 
 
 def test_two_files_with_one_name_are_both_refused(tmp_path: Path) -> None:
-    """Neither of two files with one name runs: a copy must not carry on from the other's position."""
+    """A copy of a file must not continue from the position of the original."""
     (tmp_path / "a.yaml").write_text(FILE.format("orders"))
     (tmp_path / "b.yaml").write_text(FILE.format("orders") + "owner: copy\n")
 
@@ -91,6 +91,6 @@ def test_two_files_with_one_name_are_both_refused(tmp_path: Path) -> None:
 
 
 def test_folder_without_pipelines_is_valid(tmp_path: Path) -> None:
-    """A new project has no pipelines yet; asking for one says so."""
+    """A new project has no pipelines yet; the error for a name says so."""
     with pytest.raises(Terminal, match=r"'orders'(.|\n)*known pipelines: none"):
         load_pipelines(tmp_path, NONE).get("orders")

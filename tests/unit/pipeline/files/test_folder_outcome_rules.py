@@ -1,4 +1,4 @@
-"""What decides outcomes, as it is kept beside the ledger: it comes back by its hash, and holds no secret."""
+"""The stored rules of a pipeline: they are read back by their hash, and have no secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = References(
 
 
 def pipeline(**given: Any) -> dict[str, Any]:
-    """What a file says."""
+    """A pipeline file as text."""
     destination = {"table": "a.b", "columns": {"x": {"type": "string", "from": ["y", "z"]}}, "partition_by": ["x"]}
     of = {"name": "p", "source": {"topics": ["t"]}, "destinations": [destination], "interval": "7m"}
     return of | given
@@ -65,7 +65,7 @@ MERGED = {
     ],
 )
 def test_rules_are_read_back_by_their_hash(tmp_path: Path, file: dict[str, Any]) -> None:
-    """Whatever the present file and the schema files say: the parts that decide outcomes are those of then."""
+    """The stored rules count, not those of the present file and its schema files."""
     schemas = tmp_path / "schemas"
     schemas.mkdir()
     (schemas / "order.avsc").write_text('"string"')
@@ -93,7 +93,7 @@ def test_rules_are_read_back_by_their_hash(tmp_path: Path, file: dict[str, Any])
     ],
 )
 def test_dates_of_yaml_are_read_back(tmp_path: Path, kind: str, default: str) -> None:
-    """YAML makes times and dates of them, also of keys: they are kept as the hash has them."""
+    """Times and dates that YAML parsed, even as keys, are stored as they are hashed."""
     file = pipeline(destinations=[{"table": "a.b", "columns": {"x": {"type": kind, "default": "DEFAULT"}}}])
     path = tmp_path / "p.yaml"
     path.write_text(json.dumps(file).replace('"DEFAULT"', default))
@@ -105,7 +105,7 @@ def test_dates_of_yaml_are_read_back(tmp_path: Path, kind: str, default: str) ->
 
 @pytest.mark.parametrize("value", ["${env:TOKEN}", "x ${env:QUOTED} ${env:TOKEN} y", "${env:DOLLAR}$${env:TOKEN}"])
 def test_value_of_a_reference_is_not_stored(tmp_path: Path, value: str) -> None:
-    """The reference is, and stands for the same value when it is read again."""
+    """Only the reference is stored, and resolved again when the rules are read."""
     former = loaded(tmp_path, inserting(value), SECRET)
     text = rules_text(former)
 
@@ -115,7 +115,7 @@ def test_value_of_a_reference_is_not_stored(tmp_path: Path, value: str) -> None:
 
 
 def test_types_are_stored_as_written(tmp_path: Path) -> None:
-    """A type is kept as it is written, not as it is understood."""
+    """A type is stored as it is written, not as it is parsed."""
     references = References({"TYPE": "DECIMAL( 9 ,2 )"}, {}, frozenset({"env:TYPE"}))
     former = loaded(tmp_path, pipeline(value={"fields": {"a": "${env:TYPE}"}}), references)
     text = rules_text(former)
@@ -134,7 +134,7 @@ def test_types_are_stored_as_written(tmp_path: Path) -> None:
     ],
 )
 def test_other_values_of_references_are_refused(tmp_path: Path, later: References, why: str) -> None:
-    """Then the rules are not those that the batch ran under."""
+    """With other values the rules are not those that the batch ran under."""
     former = loaded(tmp_path, inserting("${env:TOKEN}"), SECRET)
 
     with pytest.raises(UnfitRulesError, match=why):
@@ -153,7 +153,7 @@ def test_other_values_of_references_are_refused(tmp_path: Path, later: Reference
     ],
 )
 def test_damaged_text_is_refused(tmp_path: Path, old: str, new: str | None) -> None:
-    """By whatever is wrong with it, and without a traceback of its content."""
+    """Every kind of damage is refused, without a traceback that shows content."""
     former = loaded(tmp_path, inserting("web"))
     text = rules_text(former)
     assert old in text
@@ -163,6 +163,6 @@ def test_damaged_text_is_refused(tmp_path: Path, old: str, new: str | None) -> N
 
 
 def test_maintenance_recognises_rule_files_by_name() -> None:
-    """Whatever the pipeline is called; manifests and other files are none."""
+    """This holds for every pipeline name; manifests and other files are not recognised."""
     assert is_rules_file(f"s3://lake/shop/ledger/metadata/{rules_file('orders_2', '0123456789ab')}")
     assert not is_rules_file("s3://lake/metadata/frazil-orders-7-0b7f1e0a-3f52-4a53-9d5e-0d7a3c1b2f44.json")

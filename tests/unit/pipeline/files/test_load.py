@@ -1,4 +1,4 @@
-"""Pipeline files: references, YAML and models; complaints name file, key path and the nearest key."""
+"""Pipeline files: references, YAML and models; errors name file, key path and the most similar key."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def complaints(tmp_path: Path, load: Load) -> Complaints:
 
 
 def test_defaults_are_the_documented_ones(load: Load) -> None:
-    """What a file leaves out has the documented defaults."""
+    """Missing keys have the documented defaults."""
     orders = load(GOOD)
 
     assert (orders.interval, orders.start, orders.engine, orders.catalog) == ("5m", "earliest", "spark", "lake")
@@ -91,7 +91,7 @@ def test_defaults_are_the_documented_ones(load: Load) -> None:
     ],
 )
 def test_misspelt_key_is_refused_with_the_nearest_one(complaints: Complaints, text: str, expected: list[str]) -> None:
-    """An unknown key is an error with its path, and the nearest known key of that very place."""
+    """An unknown key is an error with its path and the most similar key of that place."""
     found = complaints(text)
 
     assert len(found) == len(expected)
@@ -126,7 +126,7 @@ def test_misspelt_key_is_refused_with_the_nearest_one(complaints: Complaints, te
         (GOOD + "    kafka_columns: true\n", "destinations.0.kafka_columns: Input should be a valid dictionary"),
         (GOOD + "    kafka_columns:\n", "destinations.0.kafka_columns: Input should be a valid dictionary"),
         (GOOD + "    partition_by: [document]\n", "destinations.0.partition_by.0: 'document' is not a column"),
-        (GOOD + "    partition_by: [days(at)]\n", "destinations.0.partition_by: 'days(at)' is no partition field"),
+        (GOOD + "    partition_by: [days(at)]\n", "destinations.0.partition_by.0: 'days(at)' is no partition field"),
         (
             GOOD + "    partition_by: ['bucket(4, id)', 'bucket(8, id)']\n",
             "destinations.0.partition_by: names a field twice",
@@ -142,7 +142,7 @@ def test_misspelt_key_is_refused_with_the_nearest_one(complaints: Complaints, te
     ],
 )
 def test_invalid_value_is_refused_once(complaints: Complaints, text: str, expected: str) -> None:
-    """One complaint per mistake, with its key path, what was expected and what was found."""
+    """Each mistake is one error, with its key path, the expectation and the value."""
     (problem,) = complaints(text)
 
     assert problem.startswith(expected)
@@ -158,14 +158,14 @@ def test_invalid_value_is_refused_once(complaints: Complaints, text: str, expect
     ],
 )
 def test_text_that_yaml_splits_at_its_comma_is_to_be_quoted(complaints: Complaints, text: str, key: str) -> None:
-    """The complaint about the rest of the text says so."""
+    """The error about the rest of the text recommends quotes."""
     (advice,) = [problem for problem in complaints(text) if "quote it, as in 'decimal(12,2)'" in problem]
 
     assert advice.startswith(f"{key}: ")
 
 
 def test_all_mistakes_are_reported_at_once(complaints: Complaints) -> None:
-    """A file is mended in one go."""
+    """So a file can be corrected in one go."""
     text = GOOD.replace("long", "lng").replace("[orders]", "[orders], clustr: a") + "start: x\n"
 
     found = {problem.split(":")[0] for problem in complaints(text)}
@@ -198,14 +198,14 @@ def test_all_mistakes_are_reported_at_once(complaints: Complaints) -> None:
     ],
 )
 def test_file_that_is_no_yaml_is_reported_with_its_name(complaints: Complaints, text: str, expected: str) -> None:
-    """Whatever stands in a file, the answer is a complaint with the file's name, and the line where there is one."""
+    """For any content, the error has the file's name, and a line if there is one."""
     (problem,) = complaints(text)
 
     assert problem.startswith(expected)
 
 
 def test_merge_keys_of_yaml_are_accepted(load: Load) -> None:
-    """YAML's own `<<` takes keys over, and written keys win over merged ones."""
+    """YAML's `<<` adds keys of another mapping; keys of the mapping itself win."""
     text = GOOD.replace("{id: long,", "{<<: {id: int, more: date}, id: long,")
 
     columns = load(text).destinations[0].columns
@@ -233,7 +233,7 @@ def test_merge_keys_of_yaml_are_accepted(load: Load) -> None:
     ],
 )
 def test_references_are_resolved_once(load: Load, text: str, expected: str) -> None:
-    """Values replace references once: what an environment variable holds is not read as a reference again."""
+    """A reference within the value of an environment variable is not resolved."""
     assert load(GOOD + f"owner: '{text}'\n").owner == expected
 
 
@@ -246,19 +246,19 @@ def test_references_are_resolved_once(load: Load, text: str, expected: str) -> N
     ],
 )
 def test_missing_reference_is_reported(complaints: Complaints, text: str, expected: str) -> None:
-    """A reference that stands for nothing is a complaint with its key path."""
+    """A reference without value is an error with its key path."""
     assert complaints(GOOD + f"owner: '{text}'\n") == [expected]
 
 
 def test_missing_references_are_reported_together(complaints: Complaints) -> None:
-    """All missing variables of a file, also in lists, in one complaint."""
+    """One error names all missing variables of a file, also those in lists."""
     found = complaints(GOOD.replace("[orders]", "['${env:A}', '${env:B}']") + "owner: ${env:C}\n")
 
     assert [problem.split(":")[0] for problem in found] == ["source.topics.0", "source.topics.1", "owner"]
 
 
 def test_file_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
-    """A file in another encoding, or a folder of that name, is a complaint like any other."""
+    """A file in another encoding, or a folder of that name, is an error like any other."""
     (tmp_path / "latin.yaml").write_bytes(GOOD.encode() + b"owner: M\xfcller\n")
     (tmp_path / "folder.yaml").mkdir()
 
@@ -268,7 +268,7 @@ def test_file_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
 
 
 def test_one_broken_file_leaves_the_good_ones_usable(tmp_path: Path) -> None:
-    """Good files stay usable whatever lies beside them, and the complaints are kept."""
+    """Valid files stay usable, and the errors of the others are available."""
     (tmp_path / "orders.yaml").write_text(GOOD)
     (tmp_path / "pizzas.yml").write_text(GOOD.replace("name: orders", "name: pizzas"))
     (tmp_path / "notes.txt").write_text("not a pipeline")

@@ -1,4 +1,4 @@
-"""Files of a pipeline that stop the reading of all others: each is refused by its name, with the line where there is one."""
+"""Hostile files are refused by name, with the line if there is one, and don't keep others from being read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HOSTILE = {
 
 @pytest.fixture
 def pipelines(tmp_path: Path) -> Path:
-    """A folder with one good pipeline file, beside a folder of schemas."""
+    """A folder with one valid pipeline file, beside a folder of schemas."""
     for name in ("pipelines", "schemas"):
         (tmp_path / name).mkdir()
     (tmp_path / "pipelines/good.yaml").write_text(GOOD)
@@ -84,7 +84,7 @@ def test_numbers_with_colons_are_texts(text: str) -> None:
 
 
 def test_imports_of_imports_are_read_in_any_depth(pipelines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chain of files takes no stack, keeps its order, and has an end."""
+    """A chain of imports needs no stack, keeps its order, and is bounded."""
     chain = {f"a{n}.proto": f'import "a{n + 1}.proto";\n' for n in range(MAX_IMPORTS)}
     last = {f"a{MAX_IMPORTS}.proto": "message M {int64 id = 1;}\n"}
     for name, text in (chain | last).items():
@@ -104,7 +104,7 @@ def test_imports_of_imports_are_read_in_any_depth(pipelines: Path, monkeypatch: 
 def test_unforeseen_error_names_the_file_and_quotes_no_value(
     pipelines: Path, unexpected: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error's own text may quote what a reference stands for."""
+    """The error's own text may quote the value of a reference."""
 
     def fail(*_: object) -> object:
         raise unexpected("hunter2")
@@ -121,7 +121,7 @@ def test_unforeseen_error_names_the_file_and_quotes_no_value(
 
 
 def test_reference_in_the_name_of_a_schema_file_is_not_quoted_resolved(pipelines: Path) -> None:
-    """The complaint about a file that is not there shows the reference."""
+    """The error about a missing file shows the reference."""
     (pipelines / "bad.yaml").write_text(BAD + 'value: {format: avro, schema_file: "${env:REGION}.avsc"}\n')
 
     with pytest.raises(ConfigError) as caught:
@@ -135,7 +135,7 @@ def test_reference_in_the_name_of_a_schema_file_is_not_quoted_resolved(pipelines
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such name")
 def test_complaint_about_a_file_whose_name_is_no_utf8_can_be_stored(pipelines: Path) -> None:
-    """Complaints go to Airflow's database and to people, by UTF-8."""
+    """Errors are stored in Airflow's database and sent to people, in UTF-8."""
     Path(os.fsdecode(os.fsencode(pipelines) + b"/b\xff.yaml")).write_text("a: 1\n")
 
     [error] = load_pipelines(pipelines, NONE).broken

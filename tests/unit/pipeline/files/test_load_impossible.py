@@ -1,4 +1,4 @@
-"""What a pipeline file can't ask for, key by key: each combination is refused with its key path, before anything runs."""
+"""Impossible combinations of keys: each one is refused with its key path, before anything runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TAKEN = {
 
 
 def found(tmp_path: Path, **parts: Any) -> list[str]:
-    """What is told of a file: one destination with a column `id`, unless the parts say otherwise. YAML takes JSON."""
+    """The problems of a file with one destination and a column `id`, unless the parts replace them. YAML includes JSON."""
     columns = parts.pop("columns", {"id": "long"})
     body = {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b", "columns": columns}]}
     body["destinations"][0] |= parts.pop("table", {})  # type: ignore[index, operator]
@@ -86,7 +86,7 @@ def found(tmp_path: Path, **parts: Any) -> list[str]:
 @pytest.mark.parametrize("option", MEANT)
 @pytest.mark.parametrize("name", FORMATS)
 def test_option_of_another_format_is_refused(tmp_path: Path, half: str, option: str, name: str) -> None:
-    """Who writes it means something by it."""
+    """Otherwise the option would have no effect, and its author would not know."""
     given, formats = MEANT[option]
     if name in formats or (half == "key" and option == "duplicate_keys"):
         return
@@ -114,13 +114,13 @@ def test_column_that_cannot_partition_a_table_is_refused(tmp_path: Path, by: str
 
 @pytest.mark.parametrize(("parts", "expected"), IMPOSSIBLE, ids=[expected for _, expected in IMPOSSIBLE])
 def test_impossible_file_is_refused_by_its_key(tmp_path: Path, parts: dict[str, Any], expected: str) -> None:
-    """One complaint, which begins with the key."""
+    """The file has one error, which begins with the key."""
     assert [line[: len(expected)] for line in found(tmp_path, **parts)] == [expected]
 
 
 @pytest.mark.parametrize("kind", ["DebeziumTransform", "DmsTransform", "MongoDebezium"])
 def test_envelope_of_undeclared_json_before_transforms_is_refused(tmp_path: Path, kind: str) -> None:
-    """Before transforms a JSON value has the fields of the columns, unless it declares others: no envelope comes through."""
+    """Before transforms a JSON value has only the fields of the columns, or declared ones, so that an envelope is lost."""
     *lacking, remedy = found(tmp_path, transforms=[{"type": kind}])
 
     assert lacking
@@ -152,5 +152,5 @@ POSSIBLE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("parts", POSSIBLE)
 def test_possible_files_are_accepted(tmp_path: Path, parts: dict[str, Any]) -> None:
-    """Nothing is told unless it is sure."""
+    """Only certain problems are reported."""
     assert found(tmp_path, **parts) == []

@@ -1,4 +1,4 @@
-"""What the files say of alerts."""
+"""Keys about alerts in both files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline file says of its dead letters."""
+"""Keys about dead letters in a pipeline file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of values and columns: what a file may say, and what it means for records."""
+"""Options of values and columns, and their effect on records."""
 
 from __future__ import annotations
 

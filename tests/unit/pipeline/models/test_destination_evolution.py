@@ -1,4 +1,4 @@
-"""Columns that are left out, and how tables follow records: what the file says must be what happens."""
+"""Undeclared columns, and how tables evolve with their records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline file may say of how a new table is laid out."""
+"""Keys about the layout of new tables in a pipeline file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline file may say of tables that rows are merged into."""
+"""Keys about merged tables in a pipeline file."""
 
 from __future__ import annotations
 

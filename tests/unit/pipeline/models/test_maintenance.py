@@ -1,4 +1,4 @@
-"""What the pipeline file says of maintenance."""
+"""Keys about maintenance in a pipeline file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline file may say of several destinations."""
+"""Keys about several destinations in a pipeline file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline file may say of tables that it does not list."""
+"""Keys about auto-created tables in a pipeline file."""
 
 from __future__ import annotations
 
@@ -60,25 +60,27 @@ def test_pipeline_without_any_table_is_refused() -> None:
 def test_created_tables_follow_the_destinations_of_the_file() -> None:
     """They follow those of the file, in one order, as far as the route still lets records go there."""
     file = pipeline(("shop.listed",))
-    told = file.with_made(["shop.b", "shop.a", "shop.secret", "shop.listed", "shop.b"])
+    told = file.with_auto_created(["shop.b", "shop.a", "shop.secret", "shop.listed", "shop.b"])
     assert told.tables == ("shop.listed", "shop.a", "shop.b")
     assert told.auto_created == ("shop.a", "shop.b", "shop.listed", "shop.secret")
     assert told.destination("shop.b").columns == file.destination("shop.listed").columns
-    assert told.with_made(told.auto_created) == told
-    assert told.with_made(["shop.c"]).tables == ("shop.listed", "shop.c")
+    assert told.with_auto_created(told.auto_created) == told
+    assert told.with_auto_created(["shop.c"]).tables == ("shop.listed", "shop.c")
 
 
 def test_created_tables_leave_the_key_of_a_listed_table() -> None:
     """A listed destination whose key is the table's keeps it when further tables are made."""
     file = pipeline(("shop.a",))
     keyed = file.model_copy(update={"destinations": (file.destinations[0].keyed(("id",)),)})
-    assert keyed.with_made(["shop.b"]).with_made(["shop.b", "shop.c"]).destination("shop.a").identifier == ("id",)
+    assert keyed.with_auto_created(["shop.b"]).with_auto_created(["shop.b", "shop.c"]).destination(
+        "shop.a"
+    ).identifier == ("id",)
 
 
 def test_created_tables_leave_the_fingerprint_of_the_file() -> None:
     """Fingerprint, home and namespace are the file's, however many tables were made."""
     for file in (pipeline(), pipeline(("eu.listed",), create={"columns": {"id": "long"}})):
-        told = file.with_made(["shop.a"])
+        told = file.with_auto_created(["shop.a"])
         assert told.outcome_fingerprint == file.outcome_fingerprint
         assert (told.namespace, told.home_catalog, told.ledger_table) == (
             file.namespace,
@@ -96,7 +98,7 @@ def test_namespace_of_the_file_holds_ledger_and_dead_letters() -> None:
 
 def test_created_tables_are_ignored_without_create() -> None:
     """Without `create` the tables that were made are no destinations."""
-    assert pipeline(("shop.a",), route={"create": None}).with_made(["shop.b"]).tables == ("shop.a",)
+    assert pipeline(("shop.a",), route={"create": None}).with_auto_created(["shop.b"]).tables == ("shop.a",)
 
 
 def test_misspelled_column_of_a_template_is_reported() -> None:

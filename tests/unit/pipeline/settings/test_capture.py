@@ -46,7 +46,7 @@ def problems(tmp_path: Path, of: dict[str, Any]) -> str:
         ({**ROWS, "table": "a; DROP TABLE b"}, "table: 'a; DROP TABLE b' is not the name of a table or view"),
         ({**ROWS, "table": "a WHERE 1=1 --"}, "table: 'a WHERE 1=1 --' is not the name of a table or view"),
         ({**ROWS, "mode": "incrementing"}, "incrementing_column: is required by mode incrementing"),
-        ({**ROWS, "timestamp_column": "at"}, "timestamp_column: mode bulk has no use for it"),
+        ({**ROWS, "timestamp_column": "at"}, "timestamp_column: is not used by mode bulk"),
         ({**BY_TIME, "timestamp_column": "a; DROP TABLE b"}, "timestamp_column: 'a; DROP TABLE b' is no plain name"),
         ({**BY_TIME, "delay": "soon"}, "delay: 'soon' is no duration"),
     ],
@@ -85,7 +85,7 @@ def test_password_of_a_database_is_not_shown() -> None:
     )
     assert "hush" not in repr(settings)
     assert settings.databases["shop"].options["password"] == "hush"
-    with pytest.raises(ValueError, match="Password: is set elsewhere"):
+    with pytest.raises(ValueError, match="Password: has a key of its own"):
         Settings.model_validate(
             settings.model_dump() | {"databases": {"a": {**database, "properties": {"Password": "x"}}}}
         )

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from frazil.iceberg.schema.schema import declared_columns, declared_schema
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.pipeline.syntax.strict import AtKey
+from frazil.pipeline.syntax.strict import InvalidKey
 from frazil.records.decoder.route import Router
 from frazil.run.commit.manifests import operation_of
 from frazil.run.staging.record_spec import route_of
@@ -150,7 +150,7 @@ def test_history_shared_by_two_tables_is_refused(is_listed: bool) -> None:
     with pytest.raises(ValidationError, match=f"{LOG} is already the history of {TABLE}") as refusal:
         Pipeline.model_validate(declared)
     error = refusal.value.errors()[0]["ctx"]["error"]
-    assert isinstance(error, AtKey)
+    assert isinstance(error, InvalidKey)
     assert error.key == "destinations.1.append_history"
 
 

@@ -23,7 +23,7 @@ from frazil.errors import Terminal
 from frazil.kafka.admin.observe import matching_topics
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.models.route import Source
-from frazil.pipeline.syntax.patterns import matches, taken_up
+from frazil.pipeline.syntax.patterns import expanded_name, matches
 from frazil.records.decoder.route import FieldRoute, Route, Router, StaticRoute, TopicRoute
 from frazil.records.transforms.fields import WholeMatch
 from frazil.run.staging.record_problems import record_problems
@@ -159,7 +159,7 @@ def test_named_and_numbered_groups_are_used(pattern: str, name: str, topic: str,
     (rows, _), _ = Router(Route(TopicRoute({pattern: name})), tables).rows_by_table(pa.array([topic]))
 
     assert rows.to_pylist() == ([] if expected is None else [0])
-    assert taken_up(pattern, topic, name) == expected
+    assert expanded_name(pattern, topic, name) == expected
 
 
 @given(

@@ -1,4 +1,4 @@
-"""What a pipeline answers for: the arithmetic of offsets and batches."""
+"""Which batches read which offsets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS = st.lists(st.tuples(st.booleans(), OFFSETS, OFFSETS, st.integers(0, 12)),
 
 @given(STEPS, st.integers(1, 9))
 def test_arithmetic_keeps_each_offset_once(steps: list[tuple[bool, int, int, int]], size: int) -> None:
-    """Segments say of every offset what a plain set of batches per offset says, in windows of any size too."""
+    """Segments have the same batches per offset as a plain dictionary, in windows of any size, too."""
     segments: list[Segment] = []
     plain: dict[int, list[int]] = {offset: [] for offset in range(31)}
     for n, (is_read, start, end, since) in enumerate(steps):
@@ -48,7 +48,7 @@ def test_arithmetic_keeps_each_offset_once(steps: list[tuple[bool, int, int, int
 
 
 def test_uncovered_offsets_are_checked_too() -> None:
-    """Gaps between spans, before and behind them, up to the bound or without one."""
+    """Gaps between spans, before and after them, with and without an upper bound."""
     assert gaps([(2, 4), (4, 6), (9, 10)], 0, None) == [(0, 2), (6, 9), (10, None)]
     assert gaps([(0, 5)], 0, 5) == []
     assert gaps([], 3, 5) == [(3, 5)]
@@ -77,26 +77,26 @@ START, FIRST, SECOND = batch(0, "start", 5, 5), batch(1, "ingest", 5, 10), batch
 
 
 def test_old_ledgers_without_ranges_cover_nothing() -> None:
-    """Older rows say what was read in the position only."""
+    """In older rows only the position shows which offsets were read."""
     assert covered(START, FIRST, SECOND) == [(5, 10, (1,)), (10, 20, (2,))]
 
 
 def test_ranges_count_more_than_the_position() -> None:
-    """Skipped offsets were not read, though the position moved over them."""
+    """Skipped offsets were not read, although the position moved over them."""
     row = batch(2, "ingest", 14, 20, ranges='[["t",0,14,20]]', skipped='[["t",0,10,14]]')
 
     assert covered(START, FIRST, row) == [(5, 10, (1,)), (14, 20, (2,))]
 
 
 def test_replay_leaves_one_outcome() -> None:
-    """It takes out what it reads again; the rest keeps its batch."""
+    """A replay removes the outcomes that it reads again; the other outcomes keep their batch."""
     row = batch(3, "replay", 20, 20, ranges='[["t",0,8,12]]', removed='[["t",0,8,12,0]]')
 
     assert covered(START, FIRST, SECOND, row) == [(5, 8, (1,)), (8, 12, (3,)), (12, 20, (2,))]
 
 
 def test_backward_reset_removes_what_lies_beyond() -> None:
-    """What lies beyond goes, and is read once more; with duplicates allowed it is expected twice."""
+    """Outcomes from the offset on are removed and read again; with duplicates allowed, offsets have two outcomes."""
     again = batch(4, "ingest", 8, 20)
     removing = batch(3, "reset", 8, 8, removed='[["t",0,8,null,0]]')
 
@@ -110,7 +110,7 @@ def test_backward_reset_removes_what_lies_beyond() -> None:
 
 
 def test_rewind_undoes_what_was_rolled_back() -> None:
-    """Batches above the one that main went back to are undone: what they read, and what they took out."""
+    """Reads and removals of batches after the one that main was rolled back to are undone."""
     replay = batch(3, "replay", 20, 20, ranges='[["t",0,6,12]]', removed='[["t",0,6,12,0]]')
     rewind = batch(5, "rewind", 10, 10, removed='[["t",null,0,null,2]]')
     rolled_back = batch(5, "rewind", 10, 10)
@@ -120,7 +120,7 @@ def test_rewind_undoes_what_was_rolled_back() -> None:
 
 
 def test_rewind_over_a_replay_drops_its_dead_letters() -> None:
-    """A replay took letters out that no rollback brings back: the rewind goes back to where it began, in both tables."""
+    """No rollback restores dead letters that a replay removed, so the rewind goes back to where the replay began, in both tables."""
     replay = batch(3, "replay", 20, 20, ranges='[["t",0,6,12]]', removed='[["t",0,6,12,0]]')
     rewind = batch(4, "rewind", 6, 6, removed='[["t",null,0,null,3],["t",0,6,null,0]]')
 
@@ -128,7 +128,7 @@ def test_rewind_over_a_replay_drops_its_dead_letters() -> None:
 
 
 def test_rewind_keeps_what_kafka_no_longer_has() -> None:
-    """What can't come again stays where a table has it, under the number of the batch that was undone."""
+    """Outcomes whose records Kafka no longer has stay in the table, with the number of the undone batch."""
     removed = '[["t",null,0,10,2],["t",0,14,null,2]]'
     rewind = batch(3, "rewind", 14, 14, removed=removed, skipped='[["t",0,10,14]]')
 
@@ -136,7 +136,7 @@ def test_rewind_keeps_what_kafka_no_longer_has() -> None:
 
 
 def test_rewind_that_was_rolled_back_undoes_nothing() -> None:
-    """Only the last rollback says what the closing table holds."""
+    """The last rollback decides which batches the closing table has."""
     first = batch(3, "rewind", 10, 10, removed='[["t",null,0,null,2]]')
     second = batch(4, "rewind", 20, 20, removed='[["t",null,0,null,3]]')
 
@@ -144,7 +144,7 @@ def test_rewind_that_was_rolled_back_undoes_nothing() -> None:
 
 
 def test_repair_restores_without_removing() -> None:
-    """Letters are staged again under the numbers they had; rows never moved. What it gives up is on record."""
+    """Dead letters are staged again with their former batch numbers, rows stay, and the ledger records what is given up."""
     settled = batch(3, "settle", 20, 20, removed='[["t",null,0,null,1]]', skipped='[["t",0,8,12]]')
 
     assert covered(START, FIRST, SECOND, settled) == [(5, 10, (1,)), (10, 20, (2,))]
@@ -155,7 +155,7 @@ def test_repair_restores_without_removing() -> None:
 
 
 def test_older_incarnation_is_left_out() -> None:
-    """Batches before the one that adopted the recreated topic read other records."""
+    """Batches before the first one of the recreated topic read other records."""
     adopted = batch(3, "reset", 0, 0, since=3)
 
     assert covered(START, FIRST, SECOND, adopted, batch(4, "ingest", 0, 7, since=3)) == [(0, 7, (4,))]

@@ -1,4 +1,4 @@
-"""Arithmetic of offsets: what several tables want is read once, and each gets exactly its own."""
+"""Offsets that several tables need are read once, and each table gets exactly its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAST = 60
 
 @st.composite
 def segments(draw: st.DrawFn) -> Segments:
-    """Ascending, with and without gaps between."""
+    """Ascending segments, with and without gaps between them."""
     at, found = 0, []
     for gap, size in draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 8)), max_size=6)):
         found.append(Segment(at + gap, at + gap + size, (len(found) + 1,)))
@@ -27,7 +27,7 @@ def passes(of: Segments) -> dict[int, tuple[int, ...]]:
 @example([Segment(0, 2, (1,))], 1, 1)
 @given(segments(), st.integers(0, LAST), st.integers(0, LAST))
 def test_cut_keeps_every_offset(of: Segments, start: int, end: int) -> None:
-    """What lies between two offsets is there, with its passes, and nothing else."""
+    """A clipped list has exactly the offsets between the two bounds, with their passes."""
     cut = clip(of, start, end)
 
     assert passes(cut) == {offset: n for offset, n in passes(of).items() if start <= offset < end}
@@ -36,7 +36,7 @@ def test_cut_keeps_every_offset(of: Segments, start: int, end: int) -> None:
 
 @given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 20))
 def test_windows_read_each_requested_offset_once(several: list[Segments], size: int) -> None:
-    """The windows over all tables hold each wanted offset once, none is larger than allowed."""
+    """The windows for all tables have each requested offset once, and none exceeds the size."""
     every = union_of_segments(several)
     found = list(windows(every, size))
 
@@ -53,5 +53,5 @@ def test_windows_read_each_requested_offset_once(several: list[Segments], size: 
 
 @given(segments())
 def test_single_table_is_read_by_its_own_segments(of: Segments) -> None:
-    """One table's own segments are what is read."""
+    """A single table is read by its own segments."""
     assert union_of_segments([of]) == of

@@ -1,4 +1,4 @@
-"""Offsets that fell between batches."""
+"""Offsets before the position that no batch read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def grown(n: int, begin: int, kind: str = "ingest") -> dict[str, Any]:
     ],
 )
 def test_offsets_that_nobody_read_are_reported(rows: tuple[dict[str, Any], ...], expected: list[Any]) -> None:
-    """Whatever takes rows out or moves the position, the next batch must go on right there."""
+    """After a removal of rows or a move of the position, the next batch must continue at that offset."""
     assert left(*rows) == {0: expected}
 
 
@@ -59,12 +59,12 @@ def test_offsets_that_nobody_read_are_reported(rows: tuple[dict[str, Any], ...],
     ],
 )
 def test_recorded_skips_are_not_reported(rows: tuple[dict[str, Any], ...]) -> None:
-    """Retention, forward resets and lost ledger rows are on record."""
+    """The ledger records offsets that retention, a forward reset or lost ledger rows made unread."""
     assert left(*rows) == {}
 
 
 def test_skip_that_was_rolled_back_excuses_nothing() -> None:
-    """The reset that jumped over 10 to 14 is undone, so they are owed again."""
+    """The reset that jumped over 10 to 14 is undone, so these offsets must be read."""
     jump, rewind = batch(2, "reset", 15, 15), batch(3, "rewind", 10, 10, removed=UNDONE)
 
     assert left(START, FIRST, jump, rewind, batch(4, "ingest", 15, 20)) == {0: [(10, 15)]}
@@ -72,12 +72,12 @@ def test_skip_that_was_rolled_back_excuses_nothing() -> None:
 
 @pytest.mark.parametrize(("kind", "expected"), [("ingest", {1: [(0, 50)]}), ("reset", {})])
 def test_new_partition_must_be_read_from_its_beginning(kind: str, expected: dict[int, Any]) -> None:
-    """It is taken from its beginning, unless a reset says otherwise: what is still in the log below was never read."""
+    """A new partition is read from its beginning, unless a reset moved it: earlier records in the log were never read."""
     assert left(START, FIRST, grown(2, 50, kind)) == expected
 
 
 def test_vanished_topic_that_came_back_is_not_reported() -> None:
-    """It vanished unread: the position stays while the rest is skipped on record, and is read when the topic is there."""
+    """The position of a topic that vanished unread stays, its offsets are recorded as skipped, and read if it comes back."""
     vanished = batch(2, "ingest", 10, 10, ranges="[]", skipped='[["t",0,10,20]]')
 
     assert left(START, FIRST, vanished) == {}

@@ -1,4 +1,4 @@
-"""The ledger as one of several destinations sees it: what happened to others is not held against it, nor for it."""
+"""The ledger as one of several destinations sees it, without the effects on others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from frazil.errors import Terminal
 from frazil.verify.facts.coverage import coverage, given_up_offsets
 from frazil.verify.facts.ledger import Batch, destination_view, read_batches, unrecorded_batches
 from tests.unit.verify.facts.test_coverage import batch
@@ -26,7 +27,7 @@ def settled(**columns: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("closing", ["a.one", "ledger"])
 def test_rows_given_up_by_one_table_excuse_no_other(closing: str) -> None:
-    """What a settle gave up is given up in its own table, whether the other one closes or has no row at all."""
+    """A settle gives up rows of its own table only, whether or not the other one is the closing table."""
     other = settled(table="a.one", table_ranges="[]") if closing == "a.one" else settled(table="a.l", role="ledger")
 
     assert given_up_offsets(seen("a.one", other, settled())) == {}
@@ -34,7 +35,7 @@ def test_rows_given_up_by_one_table_excuse_no_other(closing: str) -> None:
 
 
 def test_lost_dead_letters_or_ledger_count_for_every_table() -> None:
-    """Those are of all tables: whoever closes, each of them sees what was given up."""
+    """Dead letters and ledger belong to all tables, so each of them sees what was given up there."""
     letters = settled(table="a.d", role="dead_letters", removed='[["t",null,0,null,1]]')
     ledger = [settled(table="a.one", skipped="[]"), settled(table="a.l", role="ledger", skipped="[]")]
 
@@ -47,7 +48,7 @@ def test_lost_dead_letters_or_ledger_count_for_every_table() -> None:
     ("kind", "removed"), [("reset", '[["t",0,5,null,0]]'), ("rewind", '[["t",null,0,null,1]]')], ids=["reset", "rewind"]
 )
 def test_rows_that_a_reset_left_are_expected(kind: str, removed: str) -> None:
-    """Of a table that the file does not name only the letters go: its rows stay, and missing letters are no loss."""
+    """A reset removes only the dead letters of a table that the file does not name: its rows stay, missing letters are no loss."""
     left = [batch(2, "ingest", 9, 12, table="a.one"), batch(2, "ingest", 9, 12, table="a.two", role="left", rows=0)]
     taken = batch(3, kind, 5, 5, table="a.one", removed=removed)
     letters = batch(3, kind, 5, 5, table="a.d", role="dead_letters", removed=removed)
@@ -63,7 +64,7 @@ def test_rows_that_a_reset_left_are_expected(kind: str, removed: str) -> None:
 
 
 def test_batch_without_rows_for_a_table_is_accepted() -> None:
-    """Its counts are its own: nothing written, nothing dead, the rest is left out on purpose."""
+    """For a table without rows, all records of the batch count as filtered."""
     row = batch(1, "ingest", 5, 9, table="a.one", table_written=3, table_dead=1, records_written=3, records_dead=1)
     letters = row | {"table": "a.d", "role": "dead_letters", "rows": 1, "table_written": None, "table_dead": None}
 
@@ -73,10 +74,19 @@ def test_batch_without_rows_for_a_table_is_accepted() -> None:
 
 
 def test_table_alone_beside_its_ledger_is_accepted() -> None:
-    """Where one destination is named, nothing is counted per table: it got all that was written."""
+    """A batch of one destination has no counts per table: all written records are its rows."""
     gone = batch(1, "ingest", 5, 5, table="a.two", role="left")
     rows = [batch(2, "ingest", 5, 9, table="a.one"), batch(2, "ingest", 5, 9, table="a.l", role="ledger", rows=0)]
 
     found = seen("a.one", gone, *rows)[-1]
 
     assert (found.read, found.written, found.dead, found.filtered) == (4, 4, 0, 0)
+
+
+@pytest.mark.parametrize("column", ["ranges", "skipped"])
+def test_damaged_ranges_of_a_shared_batch_are_named(column: str) -> None:
+    """The view of a destination parses the ranges of an edited row; the error names the ledger."""
+    row = batch(1, "ingest", 5, 9, table="a.one", table_written=4, table_dead=0, **{column: "[[5"})
+
+    with pytest.raises(Terminal, match="the ledger can't be read"):
+        seen("a.three", row)

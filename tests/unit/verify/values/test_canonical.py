@@ -1,4 +1,4 @@
-"""Hashes that must differ, and forms that must agree."""
+"""Hashes that must differ, and canonical forms that must be equal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(DIFFERENT, 2)))
 def test_different_values_have_different_hashes(one: object, other: object) -> None:
-    """Python calls some of them equal; a table does not."""
+    """Some of these values are equal in Python, but not in a table."""
     assert digest(one) != digest(other)
     assert digest(one) == digest(one)
 
@@ -78,14 +78,14 @@ NESTED = pa.struct([("u", pa.binary(16)), ("b", pa.large_list(pa.struct([("c", p
     ],
 )
 def test_stored_values_have_one_form(of: str, array: pa.Array, expected: list[Any]) -> None:
-    """Whole numbers, bytes and tuples, however Arrow hands values out."""
+    """Stored values become whole numbers, bytes and tuples, in any type of Arrow."""
     assert list(map(repr, column_values(array, parse_type(of)))) == list(map(repr, expected))
 
 
 def test_difference_is_cut_and_counted() -> None:
     """Long values are cut, all differences are counted, the first are kept."""
     findings = Findings()
-    findings.extend(Difference("missing", "a", "b", "t", 0, offset) for offset in range(DESCRIBED_DIFFERENCES + 5))
+    findings.add(*(Difference("missing", "a", "b", "t", 0, offset) for offset in range(DESCRIBED_DIFFERENCES + 5)))
 
     assert (len(findings.described), findings.count, findings.has_room) == (
         DESCRIBED_DIFFERENCES,

@@ -1,4 +1,4 @@
-"""What verify reads of changes, and what is staged of them, are two readings of one promise."""
+"""Verify and the code that writes read changes independently, by the same promise."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ FORMATS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_two_readings_of_a_change_agree(name: str, order_by: str | None, data: st.DataObject) -> None:
-    """Of any record, sound or broken, both say the same rows, or that it is no good."""
+    """For any record, valid or not, both readings give the same rows, or none."""
     changes, values = FORMATS[name]
     declared = pipeline(changes=changes, columns=COLUMNS, order_by=order_by)
     sent = data.draw(values)

@@ -1,4 +1,4 @@
-"""Changes whose rows bring columns: what verify reads of them, and what is staged, are two readings of one promise."""
+"""Changes whose rows add columns: verify and the code that writes read them independently, by the same promise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = {
 
 
 def columns_of(to: Destination, schema: pa.Schema) -> dict[str, Column]:
-    """The columns at last, as verify reads them from the table."""
+    """The final columns, as verify reads them from the table."""
     found = {}
     for field in schema:
         declared = to.columns.get(field.name)
@@ -44,7 +44,7 @@ def columns_of(to: Destination, schema: pa.Schema) -> dict[str, Column]:
 @given(data=st.data())
 @settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 def test_verify_and_staging_read_the_same_rows_of_any_records(name: str, data: st.DataObject) -> None:
-    """Sound or broken: both say the same rows, or that they are no good."""
+    """For any records, valid or not, both readings give the same rows, or none."""
     assert_same_readings(name, data.draw(st.lists(FORMATS[name][1], min_size=1, max_size=3)))
 
 
@@ -56,14 +56,14 @@ def test_verify_and_staging_read_the_same_rows_of_any_records(name: str, data: s
     ],
 )
 def test_verify_and_staging_agree_on_rows_that_do_not_count(name: str, sent: object) -> None:
-    """Of a deleted row every image has a key that its column takes; of a record that tells of no row nothing counts."""
+    """Each image of a deleted row must have a fitting key; a record without row change is not checked."""
     assert_same_readings(name, [sent])
 
 
 @pytest.mark.parametrize("op", ["t", "m", "d"])
 @pytest.mark.parametrize("found", [{"a\ud800": "x"}, {"a": "\ud800"}, "\ud800"], ids=["name", "inside", "text"])
 def test_half_a_character_in_a_row_that_does_not_count_is_no_fault_of_the_record(op: str, found: object) -> None:
-    """A truncate, a message and what a delete tells beside its key: no text of them lands."""
+    """Texts of a truncate or message, and of a delete beside its key, never land."""
     first = {"op": "c", "after": {"id": 1, "note": "x"}}
     assert_same_readings("debezium", [first, {"op": op, "before": {"id": 2}, "after": {"id": 2, "note": found}}])
 
@@ -101,7 +101,7 @@ def assert_same_readings(name: str, sent: list[Any]) -> None:
     "columns", [{}, {"_cdc": "string"}, {"fact": {"type": "long", "from": ["_cdc", "x"]}}], ids=str
 )
 def test_field_named_like_metadata_is_read_from_the_record(columns: dict[str, Any]) -> None:
-    """Records that are rows tell no facts."""
+    """Without `changes` there are no facts, and the field is the record's own."""
     declared = pipeline(write="upsert", columns={"id": {"type": "int", "required": True}, **columns}, evolve="widen")
     sent = {"id": 1, "_cdc": {"x": 5} if "fact" in columns else "mine"}
     found = grown(declared, [sent])

@@ -1,4 +1,4 @@
-"""The independent decoder against the promises, and against the decoder that writes: neither knows the other."""
+"""The independent decoder, compared with the documentation and with the decoder that writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MICROS = 1_704_067_200_000_000
 
 
 def read(of: str, value: str) -> Any:
-    """What `{"x": value}` becomes in a column of a type, or BAD."""
+    """The value in a column of this type for `{"x": value}`, or BAD."""
     row = Expectation({"x": Column(type=of)}).row(f'{{"x": {value}}}'.encode())
     return BAD if isinstance(row, Bad) else row[0]
 
@@ -118,7 +118,7 @@ CASES = [
 
 @pytest.mark.parametrize(("of", "value", "expected"), CASES)
 def test_a_value_is_read_as_promised(of: str, value: str, expected: object) -> None:
-    """The check is only as good as what it expects; type and value must both be right."""
+    """Type and value of the expectation must both be right."""
     found = read(of, value)
 
     assert (found, repr(found)) == (expected, repr(expected))
@@ -146,20 +146,20 @@ def test_value_that_is_no_json_object_is_expected_as_dead_letter(raw: bytes) -> 
 
 
 def test_a_byte_order_mark_and_repeated_keys_are_read_as_the_writer_does() -> None:
-    """One mark is no part of the document, and the last of repeated keys counts."""
+    """One byte order mark is skipped, and the last of repeated keys counts."""
     assert Expectation({"x": Column(type="long")}).row(b'\xef\xbb\xbf{"x": 1, "x": 2}') == (2,)
 
 
 @pytest.mark.parametrize(("depth", "is_bad"), [(MAX_DEPTH, False), (MAX_DEPTH + 1, True)])
 def test_deepest_value_is_expected_as_a_row(depth: int, is_bad: bool) -> None:
-    """The limit is part of the promise; brackets inside texts don't count."""
+    """The limit is documented; brackets inside texts don't count."""
     raw = b'{"t": "' + b"[" * 600 + b'", "x": ' + b"[" * (depth - 1) + b"]" * (depth - 1) + b"}"
 
     assert isinstance(Expectation({"x": Column(type="string")}).row(raw), Bad) is is_bad
 
 
 def test_required_field_without_value_is_bad() -> None:
-    """Missing and null are both bad where a value is required."""
+    """Both a missing value and null are bad in a required column."""
     expectation = Expectation({"x": Column(type="long", required=True)})
 
     assert expectation.row(b'{"x": 0}') == (0,)
@@ -168,7 +168,7 @@ def test_required_field_without_value_is_bad() -> None:
 
 
 def test_one_bad_cell_leaves_the_good_ones_compared() -> None:
-    """Under an older file a row may lack what is bad today; the other cells are still compared."""
+    """A cell that is bad under the present file is not compared in rows of an older one; the others are."""
     columns = {"x": Column(type="long"), "y": Column(type="long")}
 
     assert Expectation(columns).cells(b'{"x": "no", "y": 2}') == (Bad("not a number"), 2)
@@ -238,7 +238,7 @@ CUT = st.tuples(RECORDS, st.integers(0, 60)).map(lambda part: part[0][: part[1]]
 
 
 def outcomes(values: list[bytes]) -> list[tuple[Any, ...] | str]:
-    """What the write path makes of values: a row in canonical form, or BAD."""
+    """The rows that the write path makes of values, in canonical form, or BAD."""
     spec = RecordSpec(ARROW, kafka_columns=None)
     size = len(values)
     origin = {"topic": ["t"] * size, "partition": [0] * size, "offset": range(size), "value": values}
@@ -255,7 +255,7 @@ def outcomes(values: list[bytes]) -> list[tuple[Any, ...] | str]:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(RECORDS | RECORDS | CUT, min_size=1, max_size=12))
 def test_values_are_expected_as_they_are_written(values: list[bytes]) -> None:
-    """Two decoders written apart agree on every generated value: which are bad, and every cell of the good ones."""
+    """Two independent decoders agree which generated values are bad, and on every cell of the others."""
     expectation = Expectation(DESTINATION.columns)
     expected = [BAD if isinstance(row, Bad) else row for row in map(expectation.row, values)]
 
@@ -264,7 +264,7 @@ def test_values_are_expected_as_they_are_written(values: list[bytes]) -> None:
 
 @pytest.mark.parametrize("value", [b"null", b"[]", b'"a"', b"5"])
 def test_value_that_is_no_object_is_bad_where_no_record_brought_a_column_yet(value: bytes) -> None:
-    """A table that follows its records begins without columns; that is not one column that takes a value of any kind."""
+    """A table without columns yet is not a table with one column for values of any kind."""
     nothing = Expectation({})
     assert isinstance(nothing.row(value), Bad)
     assert isinstance(nothing.cells(value), Bad)

@@ -1,4 +1,4 @@
-"""The independent reading of every option against the decoder that writes: neither knows the other."""
+"""Every option in the independent decoder, compared with the decoder that writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from frazil.verify.values.column_readers import Bad, Expectation
 from tests.unit.records.kafka_batches import OneTable
 
 BAD = "bad"
-LEFT_OUT = "left out"
+FILTERED = "left out"
 
 FITTING = {
     "boolean": ["true", "false"],
@@ -161,12 +161,12 @@ def fitting(of: str) -> st.SearchStrategy[str]:
 
 
 def inside(name: str) -> Callable[[str], str]:
-    """What puts a value into an object."""
+    """Objects with a value in them."""
     return lambda value: _object([(json.dumps(name), value)])
 
 
 def values_of(pipeline: Pipeline) -> st.SearchStrategy[list[bytes | None]]:
-    """Values, of which many have what the columns take."""
+    """Values, many of which fit the columns."""
     names = []
     for name, column in pipeline.destinations[0].columns.items():
         path = (name,) if column.source is None else column.source
@@ -185,7 +185,7 @@ def values_of(pipeline: Pipeline) -> st.SearchStrategy[list[bytes | None]]:
 
 
 def written(pipeline: Pipeline, values: list[bytes | None], *, blocks: bool) -> list[Any]:
-    """What the write path makes of values: a row in canonical form, BAD or LEFT_OUT."""
+    """The rows that the write path makes of values, in canonical form, or BAD or FILTERED."""
     destination = pipeline.destinations[0]
     size = len(values)
     origin = {"topic": ["t"] * size, "partition": [0] * size, "offset": range(size), "value": values}
@@ -197,7 +197,7 @@ def written(pipeline: Pipeline, values: list[bytes | None], *, blocks: bool) -> 
     stored = [column_values(decoded.rows.column(name), of.parsed) for name, of in destination.columns.items()]
     rows = iter(zip(*stored, strict=True))
     left_out = [value is None or value == b"" for value in values]
-    found = [BAD if at in bad else LEFT_OUT if left_out[at] else next(rows) for at in range(size)]
+    found = [BAD if at in bad else FILTERED if left_out[at] else next(rows) for at in range(size)]
     assert next(rows, None) is None
     return found
 
@@ -207,20 +207,20 @@ def arrow_schema(destination: Destination) -> pa.Schema:
 
 
 def expected(pipeline: Pipeline, values: list[bytes | None]) -> list[Any]:
-    """The same, by the independent reading."""
+    """The rows that the independent decoder expects."""
     expectation = Expectation(pipeline.destinations[0].columns, pipeline.value)
     filters = {None: pipeline.value.null_value == "filter", b"": pipeline.value.empty_value == "filter"}
     found: list[Any] = []
     for value in values:
         row = Bad("no value") if value is None else expectation.row(value)
-        found.append(LEFT_OUT if filters.get(value) else BAD if isinstance(row, Bad) else row)
+        found.append(FILTERED if filters.get(value) else BAD if isinstance(row, Bad) else row)
     return found
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data(), st.booleans())
 def test_options_are_expected_as_they_are_written(data: st.DataObject, blocks: bool) -> None:
-    """Two readings written apart agree on what any file makes of any value."""
+    """Two independent decoders agree on the outcome of any value under any file."""
     pipeline = data.draw(pipelines())
     values = data.draw(values_of(pipeline))
 

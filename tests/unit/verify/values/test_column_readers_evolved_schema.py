@@ -1,4 +1,4 @@
-"""Columns that records brought, as the check knows them."""
+"""Columns that records added, in the check."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def columns(**given: Any) -> dict[str, tuple[str, bool]]:
 
 
 def test_undeclared_columns_are_checked() -> None:
-    """All that the table has is compared: but for Kafka's columns, rescued fields, and types that can't be read here."""
+    """All columns are compared but Kafka's, the one for rescued fields, and those of unreadable types."""
     assert columns() == {
         "id": ("long", True),
         "price": ("decimal(9,2)", False),
@@ -67,7 +67,7 @@ def test_undeclared_columns_are_checked() -> None:
 
 
 def test_widened_column_is_read_by_the_type_of_the_table() -> None:
-    """The table's type counts, with the file's options; a declared column that must be there must be."""
+    """The table's type counts, with the file's options; a required column stays required."""
     declared = {"count": {"type": "int", "required": True}, "seen": {"type": "timestamptz", "unit": "ms"}}
     destination = Destination.model_validate({"table": "a.b", "columns": declared, "evolve": "add"})
     wider = Schema(NestedField(1, "count", LongType()), NestedField(2, "seen", TimestamptzType()))
@@ -90,17 +90,17 @@ def test_widened_column_is_read_by_the_type_of_the_table() -> None:
     ],
 )
 def test_value_without_a_type_counts_as_null(value: Any, expected: Any) -> None:
-    """Empty lists, maps and structs count as null, at any level; what holds a value stays."""
+    """Empty lists, maps and structs count as null, at any level; those with a value stay."""
     assert null_empty_values(value) == expected
 
 
 def test_lost_value_of_an_inferred_column_is_noticed() -> None:
-    """What a record has must be in its row; only what holds nothing may be null."""
+    """Every value of a record must be in its row; only an empty one may be null."""
     destination = Destination.model_validate({"table": "a.b", "on_incompatible": "dead_letter"})
     schema = Schema(
         NestedField(1, "a", LongType()), NestedField(2, "b", ListType(3, StringType(), element_required=False))
     )
-    grown = Expectation(compared_columns(destination, schema, Value()), is_grown=True)
+    grown = Expectation(compared_columns(destination, schema, Value()), is_evolving=True)
 
     assert grown.row(json.dumps({"a": 1, "b": [], "c": 2}).encode()) == (1, None)
     assert grown.row(json.dumps({"a": 1, "b": ["x"]}).encode()) == (1, ("x",))
@@ -108,7 +108,7 @@ def test_lost_value_of_an_inferred_column_is_noticed() -> None:
 
 
 def test_batches_before_a_new_column_may_lack_only_that_column() -> None:
-    """Of an earlier batch only columns that were others then may be null: its snapshot says which, or any of all schemas."""
+    """In earlier batches only columns that changed since may be null, by the snapshot's schema, or by any former one."""
     columns = [
         NestedField(1, "id", LongType(), required=True),
         NestedField(2, "price", DoubleType()),
@@ -159,7 +159,7 @@ def _struct(*fields: NestedField) -> StructType:
     ],
 )
 def test_lost_value_in_an_old_column_is_noticed(then: Schema, now: Schema, changed: bool, added: bool) -> None:
-    """A comment, a promotion, or that null is allowed now, is no reason why a value of an earlier batch may be missing."""
+    """A new comment, a wider type or a dropped `required` does not excuse a missing value of an earlier batch."""
     schemas = [then.model_copy(update={"schema_id": 0}), now.model_copy(update={"schema_id": 1})]
     metadata = new_table_metadata(now, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t", {})
     metadata = metadata.model_copy(update={"schemas": schemas, "current_schema_id": 1, "snapshots": []})
@@ -171,7 +171,7 @@ def test_lost_value_in_an_old_column_is_noticed(then: Schema, now: Schema, chang
 
 
 def test_lost_value_of_a_widened_column_is_noticed() -> None:
-    """Records of such a batch may have been dead letters, so it is lenient; its rows must have their values all the same."""
+    """Records of such a batch may have been dead letters, but its rows must have their values."""
     pipeline = Pipeline.model_validate(
         {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b", "evolve": "add"}]}
     )

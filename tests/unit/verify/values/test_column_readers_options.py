@@ -1,4 +1,4 @@
-"""Every option of the pipeline file that says how JSON values are read, as the independent check reads it."""
+"""Every option of the pipeline file for JSON values, in the independent decoder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESCUED = {"unknown_fields": "rescue", "rescued_column": "x"}
 
 
 def read(column: dict[str, Any], value: dict[str, Any], raw: str) -> Any:
-    """What a value becomes in the column `x`, or BAD."""
+    """The value in the column `x`, or BAD."""
     row = Expectation({"x": Column(**column)}, Value(**value)).row(raw.encode())
     return BAD if isinstance(row, Bad) else row[0]
 
@@ -122,14 +122,14 @@ CASES = [
 def test_options_are_read_as_documented(
     column: dict[str, Any], value: dict[str, Any], raw: str, expected: object
 ) -> None:
-    """The check must expect what the pipeline reference promises, or it cries wolf."""
+    """The check must expect what the pipeline reference promises, or it reports false differences."""
     found = read(column, value, raw)
 
     assert (found, repr(found)) == (expected, repr(expected))
 
 
 def test_invalid_default_is_refused() -> None:
-    """Such a file can't have landed anything; a check under it has no meaning."""
+    """No batch can have landed under such a file, so it can't be checked."""
     with pytest.raises(Terminal, match="default of column x"):
         Expectation({"x": Column(type="int", default="one")})
 
@@ -150,7 +150,7 @@ LOOSE = [
 def test_older_batches_are_judged_by_every_file(
     column: dict[str, Any], value: dict[str, Any], raw: str, expected: object
 ) -> None:
-    """Rows of older batches are held only to what every file says."""
+    """In rows of older batches only values are compared that every file makes."""
     row = Expectation({"x": Column(**column)}, Value(**value)).cells(raw.encode())
 
     assert not isinstance(row, Bad)

@@ -1,4 +1,4 @@
-"""Verify against whoever registers schemas and produces records: it names what it does not judge, and goes on."""
+"""Hostile schemas and records: verify names the values that it does not judge, and continues."""
 
 from __future__ import annotations
 

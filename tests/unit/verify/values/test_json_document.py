@@ -1,4 +1,4 @@
-"""Values as documents, as verify reads them."""
+"""Values as JSON documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells of headers: what verify derives from a message is what the decoder makes of its record."""
+"""Cells of headers: verify and the decoder that writes derive the same values."""
 
 from __future__ import annotations
 

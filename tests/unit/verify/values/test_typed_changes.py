@@ -1,4 +1,4 @@
-"""What verify reads of Debezium's envelopes in Avro, and what is staged of them, are two readings of one promise."""
+"""Verify and the code that writes read Debezium's envelopes in Avro independently, by the same promise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.pipeline.models.pipeline_file import Pipeline
-from frazil.verify.rules import unread_because
+from frazil.verify.rules import not_compared_because
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.typed_expectation import TypedChanges, no_registry
@@ -96,9 +96,9 @@ def told(file: Pipeline, raw: bytes) -> Any:
 @given(sent=SENT)
 @settings(max_examples=60, deadline=None)
 def test_two_readings_of_an_avro_change_agree(order_by: str | None, sent: dict[str, Any]) -> None:
-    """Of any envelope both say the same rows, value by value, or that it is no good."""
+    """For any envelope both readings give the same rows, value by value, or none."""
     file = declared(order_by)
-    assert unread_because(file) is None
+    assert not_compared_because(file) is None
 
     outcomes, changes = landed(file, [encoded(sent)]), told(file, encoded(sent))
 
@@ -172,4 +172,4 @@ def test_what_is_not_read_is_named(parts: dict[str, Any]) -> None:
     value = {"value": {"format": "avro", "schema": json.dumps(ENVELOPE)}}
     file = pipeline(value | parts, changes={"format": "debezium"}, columns=COLUMNS)
 
-    assert "changes of records that are avro" in str(unread_because(file))
+    assert "changes of records that are avro" in str(not_compared_because(file))

@@ -1,4 +1,4 @@
-"""Verify's own reading of formats, held against the table of cases that the decoder is tested with and the docs show."""
+"""Verify's own decoders, compared with the cases that the docs show and the other decoder is tested with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.native import SchemaReader
-from frazil.verify.values.typed_expectation import LEFT_OUT, TypedExpectation, untyped_because
+from frazil.verify.values.typed_expectation import FILTERED, TypedExpectation, typed_reasons
 from tests.unit.records.formats.case import COLUMN, Case
 from tests.unit.records.formats.cases import cases
 from tests.unit.records.formats.test_cases import OneSchema
@@ -33,7 +33,7 @@ def pipeline_of(case: Case) -> Pipeline:
 
 
 def landed(case: Case) -> Any:
-    """What the decoder makes of it, in canonical form."""
+    """The canonical value that the decoder makes of a case."""
     pipeline = pipeline_of(case)
     schemas = {} if case.schema is None else {str(case.value["registry"]): OneSchema(case.schema)}
     columns = declared_columns(pipeline.destinations[0])
@@ -48,13 +48,13 @@ def message(data: bytes) -> Message:
 
 def typed(case: Case) -> TypedExpectation:
     pipeline = pipeline_of(case)
-    assert list(untyped_because(pipeline)) == []
+    assert list(typed_reasons(pipeline)) == []
     columns = pipeline.destinations[0].columns
     return TypedExpectation(pipeline, columns, lambda _: SchemaReader(lambda _: (case.schema or "", {})))
 
 
 def expected(case: Case) -> Any:
-    """What verify makes of it; `UNKNOWN` where it says nothing."""
+    """The value that verify expects for a case; `UNKNOWN` if it does not know."""
     row = typed(case).record(message(case.data))
     if isinstance(row, Bad):
         return row
@@ -63,7 +63,7 @@ def expected(case: Case) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.group}: {case.sent} as {case.declared}")
 def test_verify_reads_a_value_as_the_decoder_does(case: Case) -> None:
-    """The same value, or a dead letter; what verify does not know it says."""
+    """Both have the same value, or a dead letter, or verify says that it does not know."""
     (found,), wanted = landed(case), expected(case)
 
     if case.result is DeadCode.SCHEMA_VIOLATION:
@@ -119,8 +119,8 @@ def test_record_within_itself_is_unknown_and_a_type_used_twice_is_not() -> None:
     assert isinstance(expectation.record(message(b"\x02\x04\x02\x02\x04\x00"))[2], Bad)
 
 
-@pytest.mark.parametrize(("null_value", "is_left_out"), [("delete", True), ("dead_letter", False)])
-def test_envelope_without_payload_is_a_tombstone(null_value: str, *, is_left_out: bool) -> None:
+@pytest.mark.parametrize(("null_value", "is_filtered"), [("delete", True), ("dead_letter", False)])
+def test_envelope_without_payload_is_a_tombstone(null_value: str, *, is_filtered: bool) -> None:
     """`value.null_value` decides about it, as about a record without value."""
     given = {"name": "p", "source": {"topics": ["t"]}, "value": {"format": "json-envelope", "null_value": null_value}}
     pipeline = Pipeline.model_validate(given | {"destinations": [{"table": "a.b", "columns": {"c": {"type": "int"}}}]})
@@ -129,4 +129,4 @@ def test_envelope_without_payload_is_a_tombstone(null_value: str, *, is_left_out
     )
 
     assert isinstance(row, Bad)
-    assert (row is LEFT_OUT) == is_left_out
+    assert (row is FILTERED) == is_filtered

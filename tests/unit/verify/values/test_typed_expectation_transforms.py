@@ -1,4 +1,4 @@
-"""Verify's own transforms, one record at a time, held against the decoder's, which work on columns."""
+"""Verify's own transforms, one record at a time, compared with the decoder's, which work on columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frazil.run.staging.record_spec import record_spec
 from frazil.verify.values.canonical import column_values
 from frazil.verify.values.column_readers import Bad
 from frazil.verify.values.transforms import APPLIED
-from frazil.verify.values.typed_expectation import LEFT_OUT, TypedExpectation, untyped_because
+from frazil.verify.values.typed_expectation import FILTERED, TypedExpectation, typed_reasons
 from tests.unit.records.kafka_batches import OneTable, kafka_batch
 
 VALUES: list[Any] = [
@@ -93,9 +93,9 @@ def pipeline_of(steps: list[dict[str, Any]], columns: dict[str, Any]) -> Pipelin
 
 @pytest.mark.parametrize("name", STEPS)
 def test_transforms_give_what_the_decoder_gives(name: str) -> None:
-    """Each record the same row, dead letter or nothing, and every cell is known."""
+    """Each record has the same row, dead letter or no outcome, and every cell is known."""
     pipeline = pipeline_of(*STEPS[name])
-    assert list(untyped_because(pipeline)) == []
+    assert list(typed_reasons(pipeline)) == []
     columns = pipeline.destinations[0].columns
     expectation = TypedExpectation(pipeline, columns)
     spec = record_spec(pipeline, declared_columns(pipeline.destinations[0]), {})
@@ -114,7 +114,7 @@ def test_transforms_give_what_the_decoder_gives(name: str) -> None:
             record = {of: batch.column(of)[0].as_py() for of in ("topic", "partition", "offset")}
             stamp = batch.column("timestamp").cast("int64")[0].as_py()
             row = expectation.record(Message(**record, value=raw, headers=headers, timestamp=(1, stamp // 1000)))
-            if row is LEFT_OUT:
+            if row is FILTERED:
                 assert (found, len(outcomes.dead)) == ([], 0)
             elif isinstance(row, Bad):
                 assert (found, len(outcomes.dead)) == ([], 1), (at, row)
@@ -126,5 +126,5 @@ def test_transforms_give_what_the_decoder_gives(name: str) -> None:
 
 
 def test_every_own_transform_is_compared_with_the_decoder() -> None:
-    """A transform without a case here would be believed."""
+    """Otherwise a transform without a case would not be tested."""
     assert {step["type"] for steps, _ in STEPS.values() for step in steps} == APPLIED.keys()
