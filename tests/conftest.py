@@ -22,7 +22,7 @@ from frazil.runtime.jars import fetch
 from frazil.runtime.process import Processes
 from tests.hive_metastore import hive_metastore
 from tests.postgres_server import PostgresServer, postgres_server
-from tests.production import STORES, beside, cluster_of, empty, production_stack
+from tests.production import STORES, cluster_of, empty, in_production, production_stack
 from tests.registry_server import RegistryServer, registry_server
 from tests.rest_catalog import RestServer, rest_catalog_server
 from tests.s3_server import S3Server, built_program, s3_server
@@ -91,7 +91,7 @@ def home_at(production: Home | None) -> Callable[[Path], Path]:
     def make(root: Path) -> Path:
         if production is not None:
             empty(production)
-            beside(production, root)
+            in_production(production, root)
         return root
 
     return make

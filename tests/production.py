@@ -70,7 +70,7 @@ def cluster_of(home: Home) -> Cluster:
     return Cluster("local", with_password(kafka_access(home), USER))
 
 
-def beside(home: Home, root: Path) -> None:
+def in_production(home: Home, root: Path) -> None:
     """Make a home of its own state and logs that has its topics and tables in the stack of another."""
     root.mkdir(parents=True, exist_ok=True)
     replace(home, root=root).record()

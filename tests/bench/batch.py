@@ -41,7 +41,7 @@ SIZE = RECORDS * REPEATS
 
 
 @dataclass(frozen=True)
-class Asked:
+class StagedBatch:
     """A batch to stage, and its dead letters."""
 
     order: StageOrder
@@ -87,7 +87,7 @@ def order_of(subject: Subject, cluster: Cluster, folder: Path) -> StageOrder:
 def measured(order: StageOrder, topics: dict[int, str], rounds: int) -> list[float]:
     """CPU seconds per million records of topics by their rate: the median of the rounds, after one to warm up."""
     cases = [
-        Asked(replace(order, ranges=(Range(topic, 0, 0, SIZE),)), SIZE // every if every else 0)
+        StagedBatch(replace(order, ranges=(Range(topic, 0, 0, SIZE),)), SIZE // every if every else 0)
         for every, topic in topics.items()
     ]
     rounds_cpu = []

@@ -62,7 +62,7 @@ def filled(project: Project, files: int, rows: int) -> None:
         table.append(pa.table({"id": pa.array(ids, pa.int64()), "text": [f"order {of * 7919}" for of in ids]}))
 
 
-def told(seconds: list[float]) -> str:
+def figures_of(seconds: list[float]) -> str:
     """Median and largest."""
     return f"median {statistics.median(seconds):.3f} s, largest {max(seconds):.3f} s, {len(seconds)} batches"
 
@@ -101,7 +101,7 @@ def measured(project: Project, cluster: Cluster, files: int, rows: int) -> None:
     overlapping = [took[batch.n] for batch in batches if began <= batch.committed_at.timestamp() <= ended]
     alone = [took[batch.n] for batch in batches if batch.n <= ALONE]
     print(f"compaction: {step.line}; {table.before.files} -> {table.after.files} files")  # noqa: T201
-    print(f"alone:  {told(alone)}\nbeside: {told(overlapping)}")  # noqa: T201
+    print(f"alone:  {figures_of(alone)}\nbeside: {figures_of(overlapping)}")  # noqa: T201
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from tests.chaos.maintenance import maintenance
 from tests.chaos.processes import nursery
 from tests.chaos.storm import Broken, Storm
 from tests.log_truncation import running_patient
-from tests.production import STORES, beside, cluster_of, production_stack
+from tests.production import STORES, cluster_of, in_production, production_stack
 
 PARTITIONS, BATCH = 3, 60
 SHOWN = ("records", "aborted", "batches", "runs", "kills", "refusals", "redone", "later", "commands", "orphans")
@@ -56,7 +56,7 @@ def main() -> int:
 def _storm(stack: ExitStack, folder: Path, seed: int, *, on_production: bool) -> Storm:
     if on_production:
         home = stack.enter_context(production_stack(STORES))
-        beside(home, folder / "home")
+        in_production(home, folder / "home")
         cluster, cut = cluster_of(home), None
     else:
         ports = list(islice(filter(is_free, SystemRandom().sample(range(20_000, 32_000), 100)), 2))

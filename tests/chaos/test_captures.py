@@ -57,9 +57,9 @@ class Site:
     @property
     def capture(self) -> FileCapture:
         """The capture as its file says."""
-        (found,) = self.project.captures.usable.values()
-        assert isinstance(found, FileCapture)
-        return found
+        (capture,) = self.project.captures.usable.values()
+        assert isinstance(capture, FileCapture)
+        return capture
 
     @property
     def env(self) -> dict[str, str]:
@@ -71,21 +71,21 @@ class Site:
         with self.log.open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
 
-    def run(self, to: Any = None, **changes: Any) -> CaptureResult:
+    def run(self, target: Any = None, **changes: Any) -> CaptureResult:
         """One run in this process."""
         capture = self.capture.model_copy(update=changes)
-        order = CaptureOrder(str(uuid4()), "tests", to, "a test" if to else "")
+        order = CaptureOrder(str(uuid4()), "tests", target, "a test" if target else "")
         return capture_files(self.project, capture, order, lambda _: None)
 
     def lines(self) -> list[str]:
         """What readers of committed records see."""
-        return [(of.value() or b"").decode() for of in committed(self.cluster, self.capture.topic)]
+        return [(record.value() or b"").decode() for record in committed(self.cluster, self.capture.topic)]
 
     def position(self) -> CapturePosition:
         """The last committed position."""
-        found = capture_context(self.project, self.capture).position()
-        assert found is not None
-        return found
+        position = capture_context(self.project, self.capture).position()
+        assert position is not None
+        return position
 
 
 @pytest.fixture
@@ -181,19 +181,19 @@ def test_copied_environment_leaves_captures_of_original_alone(site: Site) -> Non
 def test_position_behind_open_transaction_is_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a crashed run of another capture holds readers of positions back, an older position is not taken for the last."""
     log = site.log.with_name("other.log")
-    other = {"name": "other", "topic": f"other-{site.capture.topic}", "paths": (str(log),)}
+    second_capture = {"name": "other", "topic": f"other-{site.capture.topic}", "paths": (str(log),)}
     site.write("one")
     log.write_text("1\n")
-    site.run(**other)
+    site.run(**second_capture)
     crashed = site.children.start(capture_once, site.env, kill_at(P.CAPTURE_COMMITTING, 1))
     crashed.die()
     with monkeypatch.context() as patched:
         patched.setattr("frazil.kafka.write.captures.REQUEST_SECONDS", 0.2)
         with pytest.raises(Retryable, match="a transaction of another capture stays open"):
-            site.run(**other)
+            site.run(**second_capture)
 
     site.run()
-    assert (site.run(**other).records, site.lines()) == (0, ["one"])
+    assert (site.run(**second_capture).records, site.lines()) == (0, ["one"])
 
 
 def test_lost_position_is_refused_until_person_decides(site: Site) -> None:
@@ -205,13 +205,13 @@ def test_lost_position_is_refused_until_person_decides(site: Site) -> None:
         site.run()
     assert "--from beginning|end" in str(refused.value)
     site.write("two")
-    assert site.run(to="end").records == 0
+    assert site.run(target="end").records == 0
     site.write("three")
     site.run()
     assert site.lines() == ["one", "three"]
-    found = site.position()
-    assert found.reset is not None
-    assert (found.epoch, found.reset.target, found.reset.reason, found.reset.requested_by) == (
+    position = site.position()
+    assert position.reset is not None
+    assert (position.epoch, position.reset.target, position.reset.reason, position.reset.requested_by) == (
         1,
         "end",
         "a test",
@@ -222,8 +222,8 @@ def test_lost_position_is_refused_until_person_decides(site: Site) -> None:
     with pytest.raises(Terminal, match="and the topic is"):
         site.run()
     site.write("four")
-    site.run(to="position")
-    site.run(to="beginning")
+    site.run(target="position")
+    site.run(target="beginning")
     assert site.lines() == ["four", "one", "two", "three", "four"]
 
 
@@ -270,7 +270,7 @@ class Table:
     site: Site
     mode: str
 
-    def run(self, held: int, run: str, fails_at: int | None = None) -> int:
+    def run(self, rows_held: int, run: str, fails_at: int | None = None) -> int:
         """Send the rows that are new of so many; how many were sent."""
         of_mode = {"incrementing_column": "id"} if self.mode == "incrementing" else {}
         capture = JdbcCapture(
@@ -279,7 +279,7 @@ class Table:
         )  # fmt: skip
         ground = replace(capture_context(self.site.project, self.site.capture), capture=capture)
         with open_capture(
-            ground, CaptureOrder(run), initial_state_maker(capture, utc_now(), lambda: held), utc_now()
+            ground, CaptureOrder(run), initial_state_maker(capture, utc_now(), lambda: rows_held), utc_now()
         ) as (
             _,
             position,
@@ -287,17 +287,21 @@ class Table:
             last = position.state["last"]
         if is_done(capture, position, run):
             return 0
-        found = rows(last[0] + 1 if last else 0, held, are_ordered=self.mode != "bulk")
-        return RowsTask(ground, capture, run, position).send(found if fails_at is None else failing(found, fails_at))[0]
+        new_rows = rows(last[0] + 1 if last else 0, rows_held, are_ordered=self.mode != "bulk")
+        return RowsTask(ground, capture, run, position).send(
+            new_rows if fails_at is None else failing(new_rows, fails_at)
+        )[0]
 
     def lines(self) -> list[str]:
         """What readers of committed records see."""
-        return [(of.value() or b"").decode() for of in committed(self.site.cluster, f"j{self.site.capture.name}")]
+        return [
+            (record.value() or b"").decode() for record in committed(self.site.cluster, f"j{self.site.capture.name}")
+        ]
 
 
-def failing(found: Iterator[Row], at: int) -> Iterator[Row]:
-    for number, row in enumerate(found):
-        if number == at:
+def failing(rows: Iterator[Row], index: int) -> Iterator[Row]:
+    for number, row in enumerate(rows):
+        if number == index:
             raise INTERNAL.retryable("the database went away")
         yield row
 

@@ -35,15 +35,15 @@ NOTICE = Notice(
 
 @pytest.fixture
 def hook() -> Iterator[Posts]:
-    with posts() as taken:
-        yield taken
+    with posts() as alert_posts:
+        yield alert_posts
 
 
 @pytest.fixture
 def mailbox(free_ports: FreePorts) -> Iterator[Mails]:
     (port,) = free_ports(1)
-    with mails(port) as taken:
-        yield taken
+    with mails(port) as mailbox:
+        yield mailbox
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Posts]:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with posts(context) as taken:
-        yield taken
+    with posts(context) as alert_posts:
+        yield alert_posts
 
 
 def _self_signed(certificate: Path, key: Path) -> None:
@@ -75,24 +75,26 @@ def _self_signed(certificate: Path, key: Path) -> None:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    made = ec.generate_private_key(ec.SECP256R1())
+    private_key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
     signed = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
-        .public_key(made.public_key())
+        .public_key(private_key.public_key())
         .serial_number(1)
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(made, hashes.SHA256())
+        .sign(private_key, hashes.SHA256())
     )
     certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     key.write_bytes(
-        made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        private_key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
     )
 
 
@@ -164,7 +166,9 @@ def test_incident_is_resolved_when_its_alert_is_over(pager: Posts, connect: Conn
 
     assert (deliver(channel), deliver(channel, recovered())) == (None, None)
 
-    assert [(path, of["event_action"], of["dedup_key"], of["routing_key"]) for path, _, of in pager.got] == [
+    assert [
+        (path, event["event_action"], event["dedup_key"], event["routing_key"]) for path, _, event in pager.got
+    ] == [
         ("/v2/enqueue", "trigger", "frazil/failed_run/pizzas", "routing-key"),
         ("/v2/enqueue", "resolve", "frazil/failed_run/pizzas", "routing-key"),
     ]
@@ -220,11 +224,11 @@ def test_missing_connection_does_not_silence_other_channels(hook: Posts, connect
         )
     )
 
-    told = send(project, NOTICE, channels_of(project, NOTICE))
+    problems = send(project, NOTICE, channels_of(project, NOTICE))
 
-    assert list(told) == ["gone", "web"]
-    assert "gone" in str(told["gone"])
-    assert told["web"] is None
+    assert list(problems) == ["gone", "web"]
+    assert "gone" in str(problems["gone"])
+    assert problems["web"] is None
     assert len(hook.got) == 1
 
 

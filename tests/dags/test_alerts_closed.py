@@ -43,17 +43,17 @@ def test_missed_deadline_is_resolved_under_same_key(
     project: Callable[..., Project], variables: VariableStore, hook: Posts, lasts: bool
 ):
     """The monitor takes over what late runs told: not anew while it lasts, and under the same key when it is over."""
-    known = project(PROMISE)
+    alerted_project = project(PROMISE)
 
     callbacks.notify_of_late_run("orders")
     callbacks.notify_of_late_run("orders")  # the next run is late, too
     assert notifications(hook) == [("stale/orders", "firing")]
 
     if lasts:
-        assert send_notices(known, LATE, variables) == []
+        assert send_notices(alerted_project, LATE, variables) == []
         assert notifications(hook) == [("stale/orders", "firing")]
-    assert send_notices(known, WELL, variables, minutes=2) == []
-    assert send_notices(known, WELL, variables, minutes=4) == []
+    assert send_notices(alerted_project, WELL, variables, minutes=2) == []
+    assert send_notices(alerted_project, WELL, variables, minutes=4) == []
     assert notifications(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
@@ -62,13 +62,13 @@ def test_channel_missed_by_late_run_gets_its_resolution(
     project: Callable[..., Project], variables: VariableStore, hook: Posts
 ):
     """It may have been told: a server that fails may have taken the notice."""
-    known = project(PROMISE)
+    alerted_project = project(PROMISE)
     hook.status = 503
     with pytest.raises(RuntimeError, match="stale/orders"):
         callbacks.notify_of_late_run("orders")
     hook.status, hook.got = 200, []
 
-    assert send_notices(known, WELL, variables) == []
+    assert send_notices(alerted_project, WELL, variables) == []
 
     assert notifications(hook) == [("stale/orders", "recovered")]
 
@@ -81,11 +81,11 @@ def test_unmonitored_pipeline_leaves_no_incident_open(
     project: Callable[..., Project], variables: VariableStore, hook: Posts, becomes: str | None, why: str
 ):
     """What was told is over, with the reason, and nothing of the pipeline is kept."""
-    known, store = project(), variables
-    assert send_notices(known, REFUSED, store) == []
-    for of in ("ingest__orders", "maintain__orders", "dead_letters__orders", "replay_dead_letters__orders"):
-        store.texts[f"frazil_failure__{of}"] = "{}"
-    path = known.pipelines_folder / "orders.yaml"
+    alerted_project, store = project(), variables
+    assert send_notices(alerted_project, REFUSED, store) == []
+    for dag_id in ("ingest__orders", "maintain__orders", "dead_letters__orders", "replay_dead_letters__orders"):
+        store.texts[f"frazil_failure__{dag_id}"] = "{}"
+    path = alerted_project.pipelines_folder / "orders.yaml"
     if becomes is None:
         path.unlink()
     else:
@@ -106,9 +106,9 @@ def closing(store: VariableStore, minutes: int = 0) -> list[str]:
 
 def test_unavailable_channel_hears_of_removed_pipeline_later(project: Callable[..., Project], hook: Posts):
     """The page is kept until it was told."""
-    known, store = project(), VariableStore()
-    send_notices(known, REFUSED, store)
-    (known.pipelines_folder / "orders.yaml").unlink()
+    alerted_project, store = project(), VariableStore()
+    send_notices(alerted_project, REFUSED, store)
+    (alerted_project.pipelines_folder / "orders.yaml").unlink()
     hook.status = 503
 
     assert [closing(store) for _ in range(monitor.MISSED_CHECKS - 1)] == [[], []]
@@ -129,33 +129,33 @@ def test_resolution_of_late_run_is_sent_once_while_channel_is_away(
     tmp_path: Path,
 ):
     """What late runs told is taken over once, also of a pipeline that is gone."""
-    known, settings = project(PROMISE), tmp_path / "settings.yaml"
+    alerted_project, settings = project(PROMISE), tmp_path / "settings.yaml"
     channels = {name: {"type": "webhook", "connection": name} for name in ("web", "away")}
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"alerts": {"channels": channels}}))
     monkeypatch.setenv("AIRFLOW_CONN_AWAY", json.dumps({"conn_type": "http", "host": "http://127.0.0.1:1"}))
     with pytest.raises(RuntimeError, match="channel away was not notified of stale/orders"):
         callbacks.notify_of_late_run("orders")
-    (known.pipelines_folder / "orders.yaml").unlink()
+    (alerted_project.pipelines_folder / "orders.yaml").unlink()
 
-    found = [closing(variables, minutes) for minutes in range(0, 10, 2)]
+    notices = [closing(variables, minutes) for minutes in range(0, 10, 2)]
 
     assert notifications(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
-    assert found[monitor.MISSED_CHECKS - 1][0].startswith("channel away was not notified of stale/orders")
+    assert notices[monitor.MISSED_CHECKS - 1][0].startswith("channel away was not notified of stale/orders")
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
 def test_folder_missing_for_moment_resolves_no_alerts(project: Callable[..., Project], hook: Posts):
     """Looks that find no such pipeline are counted from the last one that did; nothing is deleted before."""
-    known, store = project(), VariableStore(texts={"frazil_failure__ingest__orders": "{}"})
-    away = known.pipelines_folder.with_name("away")
+    alerted_project, store = project(), VariableStore(texts={"frazil_failure__ingest__orders": "{}"})
+    away = alerted_project.pipelines_folder.with_name("away")
 
     for minutes in range(0, 12, 2 * monitor.MISSED_CHECKS):
-        assert send_notices(known, REFUSED, store, minutes) == []
-        known.pipelines_folder.rename(away)
-        known.pipelines_folder.mkdir()
-        assert [closing(store, minutes + 2 * of) for of in range(1, monitor.MISSED_CHECKS)] == [[], []]
-        known.pipelines_folder.rmdir()
-        away.rename(known.pipelines_folder)
+        assert send_notices(alerted_project, REFUSED, store, minutes) == []
+        alerted_project.pipelines_folder.rename(away)
+        alerted_project.pipelines_folder.mkdir()
+        assert [closing(store, minutes + 2 * number) for number in range(1, monitor.MISSED_CHECKS)] == [[], []]
+        alerted_project.pipelines_folder.rmdir()
+        away.rename(alerted_project.pipelines_folder)
 
     assert notifications(hook) == [("refused/orders", "firing")]
     assert store.texts.keys() == {"frazil_alerts__orders", "frazil_failure__ingest__orders"}
@@ -165,7 +165,7 @@ def test_late_run_during_monitor_check_is_kept(
     project: Callable[..., Project], variables: VariableStore, hook: Posts, monkeypatch: pytest.MonkeyPatch
 ):
     """What it wrote since the monitor read its page is taken over by the next look."""
-    known = project(PROMISE)
+    alerted_project = project(PROMISE)
 
     def judge(case: Case) -> Mapping[str, Notice | None]:
         callbacks.notify_of_late_run("orders")
@@ -175,19 +175,19 @@ def test_late_run_during_monitor_check_is_kept(
 
     with monkeypatch.context() as patch:
         patch.setattr("frazil.alerts.rules.judge", judge)
-        assert send_notices(known, WELL, variables) == []
+        assert send_notices(alerted_project, WELL, variables) == []
     assert notifications(hook) == [("stale/orders", "firing")]
 
-    assert send_notices(known, WELL, variables, minutes=2) == []
+    assert send_notices(alerted_project, WELL, variables, minutes=2) == []
     assert notifications(hook) == [("stale/orders", "firing"), ("stale/orders", "recovered")]
     assert list(variables.texts) == ["frazil_alerts__orders"]
 
 
 def test_file_under_edit_resolves_no_alerts_of_its_pipeline(project: Callable[..., Project], hook: Posts):
     """While a file can't be read it may be that of any pipeline: none counts as removed."""
-    known, store = project(), VariableStore()
-    send_notices(known, REFUSED, store)
-    path = known.pipelines_folder / "orders.yaml"
+    alerted_project, store = project(), VariableStore()
+    send_notices(alerted_project, REFUSED, store)
+    path = alerted_project.pipelines_folder / "orders.yaml"
     path.rename(path.with_name("shop.yaml")).write_text("name: [")
 
     assert monitor.close_unmonitored(Project.load(), NOW, store) == []
@@ -218,12 +218,12 @@ def test_failed_report_is_notified(
     """What a failed report, or form, left is told with a link to its DAG, and over when it is forgotten."""
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.org")
     place = f"frazil_failure__{dag}"
-    left = failure(dag, "r1", NOW, "no space", final=True, chore=kind)
-    store, known = VariableStore(texts={place: left.to_json()}), project()
+    failure_left = failure(dag, "r1", NOW, "no space", final=True, chore=kind)
+    store, alerted_project = VariableStore(texts={place: failure_left.to_json()}), project()
 
-    assert send_notices(known, WELL, store) == []
+    assert send_notices(alerted_project, WELL, store) == []
     store.delete(place)
-    assert send_notices(known, WELL, store, minutes=2) == []
+    assert send_notices(alerted_project, WELL, store, minutes=2) == []
 
     assert notifications(hook) == [(f"{kind}/orders", "firing"), (f"{kind}/orders", "recovered")]
     assert (hook.bodies[0]["cause"], hook.bodies[0]["severity"]) == ("Run r1\nno space", "warning")
@@ -241,8 +241,8 @@ def test_pipeline_with_failing_check_does_not_silence_others(
     project()
     write_pipeline("broken")
 
-    def read(_project: Project, of: Pipeline, **_: object) -> Condition:
-        return replace(REFUSED, pipeline=of.name)
+    def read(_project: Project, pipeline: Pipeline, **_: object) -> Condition:
+        return replace(REFUSED, pipeline=pipeline.name)
 
     def judge(case: Case) -> Mapping[str, Notice | None]:
         if case.condition.pipeline == "broken":

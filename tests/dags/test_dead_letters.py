@@ -66,7 +66,7 @@ def test_cron_that_never_ticks_is_import_error(parse: Parse, write_pipeline: Wri
     assert "dead_letters.report.schedule: '0 0 31 2 *'" in error
 
 
-KEPT = KeptReport(
+KEPT_REPORT = KeptReport(
     pipeline="orders",
     name="20261121T120000000Z",
     run="r",
@@ -92,18 +92,18 @@ def shelf(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> SimpleNamespace:
     def new(*_: Any) -> KeptReport | None:
         if shelf.made is not None:
             shelf.kept.insert(0, shelf.made)
-        made, shelf.made = shelf.made, None
-        return made  # type: ignore[no-any-return]
+        dead_letter_report, shelf.made = shelf.made, None
+        return dead_letter_report  # type: ignore[no-any-return]
 
-    def note_told(_: Any, __: Any, kept: KeptReport, done: list[str], sent_at: datetime | None) -> KeptReport:
-        told = replace(kept, told_channels=(*kept.told_channels, *done), sent_at=sent_at)
-        shelf.kept[shelf.kept.index(kept)] = told
-        return told
+    def note_told(_: Any, __: Any, kept_report: KeptReport, done: list[str], sent_at: datetime | None) -> KeptReport:
+        updated = replace(kept_report, told_channels=(*kept_report.told_channels, *done), sent_at=sent_at)
+        shelf.kept[shelf.kept.index(kept_report)] = updated
+        return updated
 
     def send(_: Any, notice: Any, only: set[str]) -> Mapping[str, str | None]:
         shelf.sent.append((notice.title, only))
         shelf.keys.append(notice.key)
-        return {name: of for name, of in shelf.answers.pop(0).items() if name in only}
+        return {name: code for name, code in shelf.answers.pop(0).items() if name in only}
 
     monkeypatch.setattr("frazil.report.letter_reports.report_new_letters", new)
     monkeypatch.setattr("frazil.report.letter_reports.list_reports", lambda *_: list(shelf.kept))
@@ -122,14 +122,14 @@ def report() -> dict[str, Any]:
 def test_retry_after_failed_channel_notifies_only_that_channel(write_pipeline: Write, shelf: SimpleNamespace):
     """The try fails, so there is another: it makes no new report, and tells only who was not told."""
     write_pipeline("orders")
-    shelf.made, shelf.answers = KEPT, [{"chat": None, "mail": "refused"}, {"mail": None}]
+    shelf.made, shelf.answers = KEPT_REPORT, [{"chat": None, "mail": "refused"}, {"mail": None}]
 
     with pytest.raises(Retryable, match="mail: refused"):
         report()
-    found = report()
+    first_report = report()
 
     assert [only for _, only in shelf.sent] == [["chat", "mail"], ["mail"]]
-    assert (shelf.kept[0].is_unsent, found["told"]) == (False, ("chat", "mail"))
+    assert (shelf.kept[0].is_unsent, first_report["told"]) == (False, ("chat", "mail"))
     with pytest.raises(AirflowSkipException, match=r"the last report, 20261121T120000000Z, covers batches up to 7"):
         report()
     assert len(shelf.sent) == 2
@@ -139,7 +139,7 @@ def test_retry_after_failed_channel_notifies_only_that_channel(write_pipeline: W
 def test_small_report_is_kept_and_sent_to_nobody(write_pipeline: Write, shelf: SimpleNamespace):
     """Below the threshold it is kept, said, and sent to nobody."""
     write_pipeline("orders")
-    shelf.made = replace(KEPT, is_due=False)
+    shelf.made = replace(KEPT_REPORT, is_due=False)
 
     report()
 
@@ -155,8 +155,8 @@ def test_small_report_is_kept_and_sent_to_nobody(write_pipeline: Write, shelf: S
 def test_report_of_dead_run_is_sent_by_next_run(write_pipeline: Write, shelf: SimpleNamespace):
     """The next run sends it before its own, the oldest first."""
     write_pipeline("orders")
-    shelf.kept, shelf.answers = [KEPT], [{"chat": None, "mail": None}] * 2
-    shelf.made = replace(KEPT, name="20261122T120000000Z", after=7, through=8)
+    shelf.kept, shelf.answers = [KEPT_REPORT], [{"chat": None, "mail": None}] * 2
+    shelf.made = replace(KEPT_REPORT, name="20261122T120000000Z", after=7, through=8)
 
     report()
 
@@ -164,18 +164,18 @@ def test_report_of_dead_run_is_sent_by_next_run(write_pipeline: Write, shelf: Si
         "orders: 5 dead letters new in batches 4 to 7",
         "orders: 5 dead letters new in batch 8",
     ]
-    assert not [of for of in shelf.kept if of.is_unsent]
+    assert not [kept_report for kept_report in shelf.kept if kept_report.is_unsent]
     assert shelf.keys == ["dead_letters/orders/20261121T120000000Z", "dead_letters/orders/20261122T120000000Z"]
 
 
 def test_unavailable_channel_does_not_keep_reports_from_others(write_pipeline: Write, shelf: SimpleNamespace):
     """Of two that are owed both go to the channel that works; the try fails once, with all reasons."""
     write_pipeline("orders")
-    shelf.kept = [replace(KEPT, name="20261122T120000000Z", after=7, through=8), KEPT]
+    shelf.kept = [replace(KEPT_REPORT, name="20261122T120000000Z", after=7, through=8), KEPT_REPORT]
     shelf.answers = [{"chat": None, "mail": "refused"}, {"chat": None, "mail": "still refused"}]
 
     with pytest.raises(Retryable, match=r"0000Z, mail: refused; .*0000Z, mail: still refused"):
         report()
 
-    assert [of.told_channels for of in shelf.kept] == [("chat",), ("chat",)]
-    assert all(of.is_unsent for of in shelf.kept)
+    assert [kept_report.told_channels for kept_report in shelf.kept] == [("chat",), ("chat",)]
+    assert all(kept_report.is_unsent for kept_report in shelf.kept)

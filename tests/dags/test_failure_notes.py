@@ -25,7 +25,7 @@ def context(error: BaseException | None = None, **more: Any) -> dict[str, Any]:
     return notes | ({} if error is None else {"exception": error}) | more
 
 
-def left(variables: VariableStore) -> Failure:
+def failure_left(variables: VariableStore) -> Failure:
     return Failure.from_json(variables.texts["frazil_failure__ingest__orders"])
 
 
@@ -33,18 +33,18 @@ def test_run_keeps_error_of_its_task(variables: VariableStore):
     """The task's own words stay; of a run without any, Airflow's reason is noted."""
     callbacks.note_failed_task(context(AirflowFailException("topic is gone\n  next: make it")))
     callbacks.note_failed_run(context(reason="task_failure"))
-    assert (left(variables).cause, left(variables).severity) == ("topic is gone", "critical")
+    assert (failure_left(variables).cause, failure_left(variables).severity) == ("topic is gone", "critical")
 
     callbacks.note_failed_run(context(run_id="r2", reason="timed_out"))
-    assert (left(variables).run, left(variables).severity) == ("r2", "warning")
-    assert "dagrun_timeout" in left(variables).cause
+    assert (failure_left(variables).run, failure_left(variables).severity) == ("r2", "warning")
+    assert "dagrun_timeout" in failure_left(variables).cause
 
 
 def test_killed_task_is_notified_as_lost_process(variables: VariableStore):
     """Nobody has its error: the notice says that its process was lost."""
     callbacks.note_failed_task(context())
 
-    assert left(variables).cause.startswith("task ingest: its process ended without an error")
+    assert failure_left(variables).cause.startswith("task ingest: its process ended without an error")
 
 
 def test_command_line_of_a_job_is_not_in_the_cause(variables: VariableStore):
@@ -55,7 +55,7 @@ def test_command_line_of_a_job_is_not_in_the_cause(variables: VariableStore):
 
     callbacks.note_failed_task(context(AirflowException(log_line)))
 
-    assert left(variables).cause == "task ingest: the Spark job ended with exit code 75; its log says why"
+    assert failure_left(variables).cause == "task ingest: the Spark job ended with exit code 75; its log says why"
 
 
 @pytest.mark.parametrize(

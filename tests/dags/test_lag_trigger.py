@@ -41,8 +41,8 @@ class Over(Exception):
     """The script is at its end."""
 
 
-def seen(at: int, end: int) -> Backlog:
-    return Backlog(end - at, None, 0, {"orders/0": at}, {"orders/0": end})
+def backlog(position: int, end: int) -> Backlog:
+    return Backlog(end - position, None, 0, {"orders/0": position}, {"orders/0": end})
 
 
 def calls(
@@ -52,11 +52,11 @@ def calls(
     script: Iterator[Any] = iter(looks)
 
     def look(*_: object) -> Backlog | None:
-        found = next(script, Over())
-        if isinstance(found, Exception):
-            raise found
-        assert found is None or isinstance(found, Backlog)
-        return found
+        event = next(script, Over())
+        if isinstance(event, Exception):
+            raise event
+        assert event is None or isinstance(event, Backlog)
+        return event
 
     monkeypatch.setattr(LagTrigger, "_enough", look)
     monkeypatch.setattr(LagTrigger, "_at_work", lambda _: at_work.pop(0) if at_work else 0)
@@ -76,7 +76,7 @@ def calls(
 
 def test_run_is_triggered_once_while_first_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """Called once; again when the position has passed what the first one took, and enough waits anew."""
-    waits, more, landed = seen(0, 60), seen(0, 500), seen(60, 500)
+    waits, more, landed = backlog(0, 60), backlog(0, 500), backlog(60, 500)
 
     assert calls(monkeypatch, Store(), [waits, waits, waits, more, None, landed, landed], []) == [60, 440]
 
@@ -85,15 +85,15 @@ def test_restarted_triggerer_does_not_trigger_again(monkeypatch: pytest.MonkeyPa
     """The call is in Airflow's store: another process sees that it is open."""
     store = Store()
 
-    assert calls(monkeypatch, store, [seen(0, 60), seen(0, 60)], []) == [60]
-    assert calls(monkeypatch, store, [seen(0, 90), seen(0, 90)], []) == []
+    assert calls(monkeypatch, store, [backlog(0, 60), backlog(0, 60)], []) == [60]
+    assert calls(monkeypatch, store, [backlog(0, 90), backlog(0, 90)], []) == []
 
 
 def test_no_run_is_triggered_beside_running_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduled run is at work: none is called until it has ended, and then only for what is left."""
-    waits, left = seen(0, 60), seen(60, 120)
+    waits, second_waiting = backlog(0, 60), backlog(60, 120)
 
-    assert calls(monkeypatch, Store(), [waits, waits, left, left], [1, 1, 0]) == [60]
+    assert calls(monkeypatch, Store(), [waits, waits, second_waiting, second_waiting], [1, 1, 0]) == [60]
     assert calls(monkeypatch, Store(), [waits, None], [0]) == []
 
 
@@ -110,15 +110,15 @@ def test_restarting_broker_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch)
         read.append("connections")
         return {}
 
-    def shared(of: frozenset[tuple[str, str]]) -> object:
-        assert of == frozenset()
+    def shared(topics: frozenset[tuple[str, str]]) -> object:
+        assert topics == frozenset()
         read.append("project")
         return object()
 
     monkeypatch.setattr("frazil_airflow.project.secrets.connection_environment", connections)
     monkeypatch.setattr(lag_trigger, "_shared_project_files", shared)
 
-    assert calls(monkeypatch, Store(), [*failures, seen(0, 60), seen(0, 60)], []) == [60]
+    assert calls(monkeypatch, Store(), [*failures, backlog(0, 60), backlog(0, 60)], []) == [60]
     assert read == ["connections", "project"] * (1 + len(failures))
 
 
@@ -145,7 +145,7 @@ def test_rotated_secret_reaches_trigger(
             if self.project.cluster("local").properties["sasl.password"] != "hunter2":
                 secret.write_text("password=hunter2\n# rotated\n")
                 raise INTERNAL.terminal("the broker did not accept the credentials")
-            return seen(0, 60)
+            return backlog(0, 60)
 
     monkeypatch.setattr("frazil.report.lag.Watch", Watch)
     trigger = LagTrigger("orders", "ingest__orders", 50, None, 0.0)
@@ -199,7 +199,7 @@ def test_triggers_of_one_process_share_one_catalog(
             self.project = project
 
         def look(self, _: Threshold) -> Backlog:
-            return seen(0, 1)
+            return backlog(0, 1)
 
     monkeypatch.setattr("frazil.report.lag.Watch", Watch)
     triggers = [LagTrigger("orders", "ingest__orders", 50, None, 0.0) for _ in range(3)]
@@ -209,4 +209,4 @@ def test_triggers_of_one_process_share_one_catalog(
     write_pipeline("pizzas")
     triggers[0]._enough(lag_trigger._shared_project_files(frozenset()))
 
-    assert [of is projects[0] for of in projects] == [True, True, True, False]
+    assert [project is projects[0] for project in projects] == [True, True, True, False]

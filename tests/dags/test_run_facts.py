@@ -93,15 +93,15 @@ def test_completeness_is_not_claimed_when_the_plan_could_not_see_the_end():
 
 def test_a_note_of_a_person_survives_ours():
     """A second try replaces our line and nothing else."""
-    said = sentence(run_facts(RESULT, plan_of((0,), (12,))))
+    text = sentence(run_facts(RESULT, plan_of((0,), (12,))))
 
-    note = with_paragraph("asked for by Ana\n\nFrazil: old numbers", said)
+    note = with_paragraph("asked for by Ana\n\nFrazil: old numbers", text)
 
     assert note == (
         "asked for by Ana\n\nFrazil: 9 rows, 2 dead letters (INVALID_JSON 2), 1 filtered in 1 batch, 4.2 s;"
         " complete through 2026-01-01T00:00:00.000+00:00"
     )
-    assert with_paragraph(None, said) == f"Frazil: {said}"
+    assert with_paragraph(None, text) == f"Frazil: {text}"
 
 
 def test_fields_that_are_left_out_are_reported():

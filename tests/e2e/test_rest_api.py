@@ -46,7 +46,7 @@ def test_connector_put_over_http_lands_verified_rows(embedded: Embedded):
 
     client.pause_connector("pizzas-on-ice")
     assert until(lambda: not embedded.api.runs(DAG, ["running", "queued"]), UNPAUSED_SECONDS, 0.5)
-    assert "reset successfully" in _asked(embedded, "DELETE")["message"]
+    assert "reset successfully" in _requests(embedded, "DELETE")["message"]
     assert _offsets(embedded) == 0
     last = history(project, pipeline)[-1]
     assert (last.kind, last.started_by, last.reason) == (
@@ -59,10 +59,10 @@ def test_connector_put_over_http_lands_verified_rows(embedded: Embedded):
 
 
 def _offsets(embedded: Embedded) -> int:
-    return sum(entry["offset"]["kafka_offset"] for entry in _asked(embedded, "GET")["offsets"])
+    return sum(entry["offset"]["kafka_offset"] for entry in _requests(embedded, "GET")["offsets"])
 
 
-def _asked(embedded: Embedded, method: str) -> dict[str, list[dict[str, dict[str, int]]]]:
+def _requests(embedded: Embedded, method: str) -> dict[str, list[dict[str, dict[str, int]]]]:
     """What the client has no method for."""
     import requests
 

@@ -128,14 +128,14 @@ def main() -> int:
     for subject in chosen:
         findings = fuzz(subject, -(-args.inputs // len(chosen)), args.seed)
         broken += len(findings.broken)
-        for line in _said(subject, findings):
+        for line in _lines(subject, findings):
             print(line, flush=True)  # noqa: T201
     peak = getrusage(RUSAGE_SELF).ru_maxrss // 1024
     print(f"peak of memory: {peak:,} MiB", flush=True)  # noqa: T201
     return 1 if broken or (args.memory and peak > args.memory) else 0
 
 
-def _said(subject: Subject, findings: Findings) -> Iterator[str]:
+def _lines(subject: Subject, findings: Findings) -> Iterator[str]:
     became = ", ".join(f"{code} {times:,}" for code, times in findings.outcomes.most_common())
     yield f"{subject.name}: {findings.inputs:,} inputs, {findings.seconds:.0f} s, {len(findings.broken)} findings; {became}"
     for message, culprit in findings.broken[:10]:

@@ -15,15 +15,7 @@ from frazil.records.model.spec import RecordSpec
 from tests.format_specs import format_spec
 from tests.fuzz import structures
 from tests.fuzz.structures import Structure
-from tests.fuzz.tokens import (
-    BINARY_TOKENS,
-    ENVELOPE_TOKENS,
-    JSON_TOKENS,
-    LINE_TOKENS,
-    PROTO_TOKENS,
-    TEXT_TOKENS,
-    deep,
-)
+from tests.fuzz.tokens import BINARY_TOKENS, ENVELOPE_TOKENS, JSON_TOKENS, LINE_TOKENS, PROTO_TOKENS, TEXT_TOKENS, deep
 from tests.fuzz.writers import (
     AVRO,
     JSON_SCHEMA,
@@ -86,7 +78,7 @@ def _replaced(old: bytes, new: bytes, value: bytes) -> bytes:
     return value.replace(old, new, 1)
 
 
-def _unknown(value: bytes) -> bytes:
+def _unknown_field(value: bytes) -> bytes:
     return framed(99, value[5:])
 
 
@@ -101,7 +93,7 @@ JSON_FAULTS = {
 }
 DOCUMENT_FAULTS = {name: JSON_FAULTS[name] for name in ("cut off", "not UTF-8", "two documents")}
 ONCE = {"repeated key": _put(b'"name": ', b'"id": 1, "name": ')}
-FRAMED = {"cut off": cut, "unknown schema": _unknown}
+FRAMED = {"cut off": cut, "unknown schema": _unknown_field}
 LINE_FAULTS = {"cut off": _put(b",said no", b""), **NO_TEXT, "wrong type": _put(b"00:00", b"00:00x")}
 QUOTED_FAULTS = {
     "open quote": lambda value: value[:-1],

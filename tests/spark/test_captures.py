@@ -51,8 +51,8 @@ def project(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -
     def make(database: dict[str, Any], **captures: dict[str, Any]) -> Project:
         for folder in ("pipelines", "captures"):
             (tmp_path / folder).mkdir()
-        for name, of in captures.items():
-            capture = {"capture": "jdbc", "name": name, "partitions": 1, "database": "shop", "delay": "0s", **of}
+        for name, body in captures.items():
+            capture = {"capture": "jdbc", "name": name, "partitions": 1, "database": "shop", "delay": "0s", **body}
             (tmp_path / "captures" / f"{name}.yaml").write_text(json.dumps(capture))
         settings = {
             "clusters": {"local": {"bootstrap_servers": cluster.bootstrap_servers}},
@@ -69,7 +69,7 @@ def project(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -
     return make
 
 
-def of(project: Project, name: str) -> JdbcCapture:
+def capture_named(project: Project, name: str) -> JdbcCapture:
     capture = project.capture(name)
     assert isinstance(capture, JdbcCapture)
     return capture
@@ -91,10 +91,10 @@ def shop(spark: SparkSession, project: MakeProject, tmp_path: Path) -> Shop:
         database.execute("CREATE TABLE orders (id BIGINT, price DECIMAL(20,6), name TEXT, photo BLOB)")
         database.executemany("INSERT INTO orders VALUES (?, ?, ?, ?)", many)
     topic = {"topic": f"orders-{uuid4().hex[:8]}"}
-    made = project({"url": f"jdbc:sqlite:{file}", "driver": "org.sqlite.JDBC"}, orders=ORDERS | topic)
+    new_project = project({"url": f"jdbc:sqlite:{file}", "driver": "org.sqlite.JDBC"}, orders=ORDERS | topic)
     session = spark.newSession()
     configure_quoting(session)
-    return Shop(session, made, file)
+    return Shop(session, new_project, file)
 
 
 @dataclass
@@ -108,19 +108,19 @@ class Shop:
     @property
     def capture(self) -> JdbcCapture:
         """The capture."""
-        return of(self.project, "orders")
+        return capture_named(self.project, "orders")
 
-    def run(self, to: Any = None) -> tuple[int, str]:
+    def run(self, target: Any = None) -> tuple[int, str]:
         """One run: how many rows it captured, and how Spark asked for them."""
-        capture, order, now = self.capture, CaptureOrder(str(uuid4()), restart_at=to, reason="a test"), utc_now()
+        capture, order, now = self.capture, CaptureOrder(str(uuid4()), restart_at=target, reason="a test"), utc_now()
         ground = capture_context(self.project, capture)
         frame = rows_of(self.spark, capture, self.project.database("shop"))
         with open_capture(
             ground, order, initial_state_maker(capture, now, partial(largest_number, frame, capture)), now
         ) as (_, position):
-            asked = next_rows(capture, position, now)
-        count, _ = send_rows(frame, RowsTask(ground, capture, order.run, position), asked)
-        return count, frame.where(str(asked))._jdf.queryExecution().toString()
+            rows_read = next_rows(capture, position, now)
+        count, _ = send_rows(frame, RowsTask(ground, capture, order.run, position), rows_read)
+        return count, frame.where(str(rows_read))._jdf.queryExecution().toString()
 
     def refused(self, **changes: Any) -> str:
         """Why a capture of other columns is refused."""
@@ -157,14 +157,14 @@ def test_rows_of_postgresql_land_once(
     fetch(Home.resolve(), "postgres")
     engine = create_engine(postgres.make(f"shop_{uuid4().hex[:8]}"), isolation_level="AUTOCOMMIT")
     jar = str(jar_paths(Home.resolve(), "postgres")[0])
-    at = engine.url
+    url = engine.url
     database = {
-        "url": f"jdbc:postgresql://127.0.0.1:{at.port}/{at.database}", "user": at.username, "password": PASSWORD,
+        "url": f"jdbc:postgresql://127.0.0.1:{url.port}/{url.database}", "user": url.username, "password": PASSWORD,
         "driver": "org.postgresql.Driver", "jars": [jar],
     }  # fmt: skip
     topics = {name: f"{name}-{uuid4().hex[:8]}" for name in ("changes", "all")}
     query = "SELECT id, name, changed_at, price, tags FROM orders WHERE name <> 'hidden'"
-    made = project(
+    new_project = project(
         database,
         changes={
             "topic": topics["changes"], "query": query, "mode": "timestamp+incrementing", "timestamp_column": "changed_at",
@@ -172,11 +172,11 @@ def test_rows_of_postgresql_land_once(
         },
         every={"topic": topics["all"], "table": "public.orders", "mode": "bulk"},
     )  # fmt: skip
-    said: list[str] = []
+    lines: list[str] = []
 
     def run(name: str, **changes: Any) -> CaptureResult:
-        capture = of(made, name).model_copy(update=changes)
-        return run_capture(made, capture, CaptureOrder(str(uuid4())), said.append)
+        capture = capture_named(new_project, name).model_copy(update=changes)
+        return run_capture(new_project, capture, CaptureOrder(str(uuid4())), lines.append)
 
     with engine.connect() as connection:
         connection.execute(text(
@@ -194,22 +194,31 @@ def test_rows_of_postgresql_land_once(
         assert run("changes").records == 2
         assert run("every").records == 6
 
-    found = values(cluster, of(made, "changes"))
-    assert [(row["id"], row["name"]) for row in found] == [(0, "n"), (1, "n"), (2, "n"), (3, "tie"), (1, "changed")]
-    assert found[0] == {
+    sent_values = values(cluster, capture_named(new_project, "changes"))
+    assert [(row["id"], row["name"]) for row in sent_values] == [
+        (0, "n"),
+        (1, "n"),
+        (2, "n"),
+        (3, "tie"),
+        (1, "changed"),
+    ]
+    assert sent_values[0] == {
         "id": 0, "name": "n", "changed_at": "2026-03-01T12:00:00.000001Z", "price": "1.10", "tags": ["a", "b"],
     }  # fmt: skip
-    logs = "".join(path.read_text(errors="replace") for path in made.home.root.rglob("*.log"))
-    assert PASSWORD not in logs + "".join(said)
+    logs = "".join(path.read_text(errors="replace") for path in new_project.home.root.rglob("*.log"))
+    assert PASSWORD not in logs + "".join(lines)
 
 
 def test_wrong_password_is_not_retried() -> None:
     """What databases say of it calls for a person, and so does a driver that is not there; other failures pass."""
     capture = JdbcCapture(capture="jdbc", name="orders", topic="t", database="shop", table="orders", mode="bulk")
-    for said in ('FATAL: password authentication failed for user "ann"', "java.sql.SQLException: No suitable driver"):
-        found = refusal_of(capture, said)
-        assert found is not None
-        assert "databases.shop" in str(found)
+    for message in (
+        'FATAL: password authentication failed for user "ann"',
+        "java.sql.SQLException: No suitable driver",
+    ):
+        refusal = refusal_of(capture, message)
+        assert refusal is not None
+        assert "databases.shop" in str(refusal)
     assert refusal_of(capture, "Connection refused") is None
 
 

@@ -72,7 +72,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-class Kept(Docs):
+class OrcDocs(Docs):
     """The table in ORC files."""
 
     def __init__(self, spark: SparkSession, lake: Any) -> None:
@@ -106,7 +106,7 @@ def test_values_stay_equal_in_orc_files(tmp_path: Path, spark: SparkSession, bra
     """Staged as Parquet, landed as ORC, on main or on a branch; a removal takes its rows out there, and main has none."""
     plain = sqlite(tmp_path)
     lake = PipelineCatalog("docs", plain, {TABLE: TablePlace(plain, branch)}, lambda _: plain)
-    docs = Kept(spark, lake)
+    docs = OrcDocs(spark, lake)
     first = replace(docs.change(1, range(3), None), properties=branch_note(lake, "docs", TABLE))
     assert docs.land(first) == docs.land(first)
 

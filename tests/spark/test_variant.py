@@ -75,7 +75,7 @@ def value(chance: random.Random, depth: int = 0) -> JsonValue:
     return [value(chance, depth + 1) for _ in range(chance.randrange(5))]
 
 
-def seen(spark: SparkSession, texts: list[str], parse: str = "parse_json") -> list[str | None]:
+def shown_texts(spark: SparkSession, texts: list[str], parse: str = "parse_json") -> list[str | None]:
     """The texts as Spark shows their variants."""
     rows = spark.createDataFrame([(index, text) for index, text in enumerate(texts)], "at int, text string")
     shown_rows = rows.selectExpr("at", f"CAST({parse}(text) AS STRING) AS shown").collect()
@@ -119,7 +119,9 @@ def test_accepted_documents_come_out_equal(spark: SparkSession) -> None:
     accepted = [text for text in texts if variant_refusal(text) is None]
     assert len(accepted) > 1000
     changed = [
-        (text, shown) for text, shown in zip(accepted, seen(spark, accepted), strict=True) if not is_kept(text, shown)
+        (text, shown)
+        for text, shown in zip(accepted, shown_texts(spark, accepted), strict=True)
+        if not is_kept(text, shown)
     ]
     assert changed == []
 
@@ -131,7 +133,7 @@ def test_numbers_are_accepted_exactly_where_spark_keeps_them(spark: SparkSession
     assert {variant_refusal(text) is None for text in texts} == {True, False}
     wrong = [
         (text, shown)
-        for text, shown in zip(texts, seen(spark, texts, "try_parse_json"), strict=True)
+        for text, shown in zip(texts, shown_texts(spark, texts, "try_parse_json"), strict=True)
         if is_kept(text, shown) != (variant_refusal(text) is None)
     ]
     assert wrong == []

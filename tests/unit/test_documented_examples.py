@@ -55,7 +55,7 @@ FILES = [yaml.safe_load(text) for page in PAGES for kind, text in blocks(page) i
 def test_documented_example_is_valid(parts: dict[str, Any]) -> None:
     """What is copied from the docs must be a pipeline file, or a part of the settings."""
     if registries := parts.pop("registries", None):
-        assert all(RegistrySettings.model_validate(of) for of in registries.values())
+        assert all(RegistrySettings.model_validate(registry) for registry in registries.values())
     assert pipeline(**parts).name == "orders"
 
 
@@ -66,15 +66,15 @@ def test_documented_example_has_matching_columns(parts: dict[str, Any]) -> None:
 
 
 def shown_outcomes() -> list[tuple[str, str, str]]:
-    found = blocks("transforms.md")
-    runs = [found[at : at + 3] for at in range(len(found))]
+    documented = blocks("transforms.md")
+    runs = [documented[number : number + 3] for number in range(len(documented))]
     return [(run[0][1], run[1][1], run[2][1]) for run in runs if [kind for kind, _ in run] == ["yaml", "json", "json"]]
 
 
-@pytest.mark.parametrize(("file", "sent", "rows"), shown_outcomes())
-def test_documented_example_gives_its_rows(file: str, sent: str, rows: str) -> None:
+@pytest.mark.parametrize(("file", "record", "rows"), shown_outcomes())
+def test_documented_example_gives_its_rows(file: str, record: str, rows: str) -> None:
     """Values, pipeline file and rows of the page belong together."""
-    outcomes = landed(pipeline(**yaml.safe_load(file)), sent.encode().splitlines())
+    outcomes = landed(pipeline(**yaml.safe_load(file)), record.encode().splitlines())
 
     assert json.loads(json.dumps(outcomes.rows.to_pylist(), default=str)) == [
         json.loads(line) for line in rows.splitlines()
@@ -82,13 +82,13 @@ def test_documented_example_gives_its_rows(file: str, sent: str, rows: str) -> N
     assert outcomes.dead.num_rows == 0
 
 
-def install(page: str, at: Path, monkeypatch: pytest.MonkeyPatch, *where: Any) -> None:
+def install(page: str, path: Path, monkeypatch: pytest.MonkeyPatch, *where: Any) -> None:
     """Put the page's class into a module, and its entry point where modules look for them."""
     written = {kind: text for kind, text in blocks(page) if kind in ("python", "toml")}
     match = re.fullmatch(r'\[project\.entry-points\."(\S+)"\]\n"(\S+)" = "((\w+):\w+)"\n', written["toml"])
     assert match is not None
-    (at / f"{match[4]}.py").write_text(written["python"], encoding="utf-8")
-    monkeypatch.syspath_prepend(at)
+    (path / f"{match[4]}.py").write_text(written["python"], encoding="utf-8")
+    monkeypatch.syspath_prepend(path)
     own = EntryPoints([EntryPoint(match[2], match[3], match[1])])
     for module in where:
         monkeypatch.setattr(module, "entry_points", lambda group: own.select(group=group))

@@ -102,8 +102,8 @@ def lean() -> dict[str, Any]:
     env = os.environ | {"PYTHONPATH": str(ROOT / "include")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 def test_core_imports_without_the_libraries_of_extras(lean: dict[str, Any]) -> None:

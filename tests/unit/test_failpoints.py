@@ -26,11 +26,11 @@ print("end", flush=True)
 
 def child(orders: str | None, *points: str) -> subprocess.Popen[str]:
     """A process that passes the points one after the other and prints each before it gets there."""
-    others = {key: value for key, value in os.environ.items() if key != VARIABLE}
-    asked = {} if orders is None else {VARIABLE: orders}
+    environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
+    orders_variable = {} if orders is None else {VARIABLE: orders}
     command = [sys.executable, "-c", CHILD, *points]
     return subprocess.Popen(
-        command, env=others | asked | {"PYTHONPATH": str(INCLUDE)}, stdout=subprocess.PIPE, text=True
+        command, env=environment | orders_variable | {"PYTHONPATH": str(INCLUDE)}, stdout=subprocess.PIPE, text=True
     )
 
 

@@ -86,7 +86,7 @@ def test_pizzas_of_an_order_share_its_fields() -> None:
 
 def test_pizza_has_the_documented_shape() -> None:
     """The value is JSON with four spaces over several lines and only known words."""
-    seen: dict[str, set[str]] = {"meats": set(), "veggies": set()}
+    toppings: dict[str, set[str]] = {"meats": set(), "veggies": set()}
     for record in pizzas(3_000, seed=1, now=NOW):
         pizza = json.loads(record.value or b"")
         assert record.value == json.dumps(pizza, indent=4).encode()
@@ -100,12 +100,12 @@ def test_pizza_has_the_documented_shape() -> None:
         assert pizza["cheese"] in {"extra", "none", "three cheese", "goat cheese"}
         ordered = datetime.strptime(pizza["date_ordered"], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
         assert 0 <= (NOW - ordered).total_seconds() < 3_600
-        for kind in seen:
+        for kind in toppings:
             parts = pizza[kind].split(" & ")
             assert len(parts) == len(set(parts)) <= 4
-            seen[kind] |= set(parts)
+            toppings[kind] |= set(parts)
 
-    assert seen == {"meats": MEATS | {"none"}, "veggies": VEGGIES | {"none"}}
+    assert toppings == {"meats": MEATS | {"none"}, "veggies": VEGGIES | {"none"}}
 
 
 def test_payment_has_the_documented_shape() -> None:

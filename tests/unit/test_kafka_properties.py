@@ -209,7 +209,7 @@ def test_answer_that_is_no_token_is_terminal_and_not_shown(
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text() | st.binary(),
-        lambda of: st.lists(of) | st.tuples(of, of) | st.dictionaries(st.text(), of),
+        lambda strategy: st.lists(strategy) | st.tuples(strategy, strategy) | st.dictionaries(st.text(), strategy),
     )
 )
 def test_any_answer_is_a_token_or_an_error_with_next_step(answer: Any) -> None:

@@ -279,19 +279,19 @@ EXCEPTIONS = re.compile(r"^    ([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)
 
 def test_documented_exceptions_exist() -> None:
     """Who catches what a docstring promises must find it."""
-    known, documented = {*vars(builtins)}, set[tuple[str, str]]()
+    builtin_names, documented = {*vars(builtins)}, set[tuple[str, str]]()
     for path in (file for top in ("include", "plugins", "dags", "spark_jobs") for file in (ROOT / top).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
                 case ast.ImportFrom(names=imported) | ast.Import(names=imported):
-                    known |= {(each.asname or each.name).rpartition(".")[2] for each in imported}
+                    builtin_names |= {(each.asname or each.name).rpartition(".")[2] for each in imported}
                 case ast.Assign(targets=[ast.Name(id=name)]):
-                    known.add(name)
+                    builtin_names.add(name)
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                    known |= {node.name} if isinstance(node, ast.ClassDef) else set()
+                    builtin_names |= {node.name} if isinstance(node, ast.ClassDef) else set()
                     for section in RAISES.findall(ast.get_docstring(node) or ""):
                         names = ", ".join(EXCEPTIONS.findall(section)).split(", ")
                         documented |= {(f"{path.relative_to(ROOT)}:{node.lineno}", name) for name in names if name}
 
     assert len(documented) > 500
-    assert sorted((place, name) for place, name in documented if name not in known) == []
+    assert sorted((place, name) for place, name in documented if name not in builtin_names) == []

@@ -108,19 +108,19 @@ def test_file_fits_the_schema_of_compose_files() -> None:
     carrier = pytest.importorskip("check_jsonschema", reason="carries the schema of the Compose specification")
     schema = Path(carrier.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
 
-    found = jsonschema.validators.validator_for(read := json.loads(schema.read_text(encoding="utf-8")))(read)
+    validator = jsonschema.validators.validator_for(read := json.loads(schema.read_text(encoding="utf-8")))(read)
 
-    assert [f"{error.json_path}: {error.message}" for error in found.iter_errors(COMPOSE)] == []
+    assert [f"{error.json_path}: {error.message}" for error in validator.iter_errors(COMPOSE)] == []
 
 
 def test_every_service_is_in_its_profile() -> None:
     """What is named by nobody would start with everything, or with nothing."""
-    found: dict[str | None, set[str]] = {}
+    services_by_profile: dict[str | None, set[str]] = {}
     for name, service in SERVICES.items():
         (profile,) = service.get("profiles", [None])
-        found.setdefault(profile, set()).add(name)
+        services_by_profile.setdefault(profile, set()).add(name)
 
-    assert found == PROFILES
+    assert services_by_profile == PROFILES
     assert SERVICES["spark-worker"]["deploy"]["replicas"] == 2
 
 
@@ -160,13 +160,13 @@ def test_servers_are_given_time_to_stop(name: str) -> None:
 @each_service
 def test_services_wait_for_conditions_that_can_come(name: str) -> None:
     """A service that waits for one that is not there, or is not checked, waits for ever or not at all."""
-    for other, wait in SERVICES[name].get("depends_on", {}).items():
-        assert other in SERVICES
-        assert other not in UNASKED
-        assert SERVICES[other].get("profiles", []) in ([], SERVICES[name].get("profiles")) or not wait.get(
+    for dependency, wait in SERVICES[name].get("depends_on", {}).items():
+        assert dependency in SERVICES
+        assert dependency not in UNASKED
+        assert SERVICES[dependency].get("profiles", []) in ([], SERVICES[name].get("profiles")) or not wait.get(
             "required", True
         ), "it is not there without its profile"
-        assert wait["condition"] == ("service_completed_successfully" if other in ONE_SHOT else "service_healthy")
+        assert wait["condition"] == ("service_completed_successfully" if dependency in ONE_SHOT else "service_healthy")
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=str)
@@ -174,17 +174,17 @@ def test_wait_of_each_profile_ends(profile: str | None) -> None:
     """`up --wait` wants each service up, and healthy where it has a check; one that ended well is a failure to it, unless one
     that is there waits for that end.
     """
-    there = PROFILES[None] | PROFILES[profile]
+    services = PROFILES[None] | PROFILES[profile]
     awaited = {
-        other
-        for name in there
-        for other, wait in SERVICES[name].get("depends_on", {}).items()
+        dependency
+        for name in services
+        for dependency, wait in SERVICES[name].get("depends_on", {}).items()
         if wait["condition"] == "service_completed_successfully"
     }
 
-    assert there & ONE_SHOT <= awaited
-    assert {name for name in there if "healthcheck" not in SERVICES[name]} == there & (ONE_SHOT | UNASKED.keys())
-    assert all(SERVICES[name]["restart"] == "unless-stopped" for name in there & UNASKED.keys())
+    assert services & ONE_SHOT <= awaited
+    assert {name for name in services if "healthcheck" not in SERVICES[name]} == services & (ONE_SHOT | UNASKED.keys())
+    assert all(SERVICES[name]["restart"] == "unless-stopped" for name in services & UNASKED.keys())
 
 
 def test_every_image_is_in_the_lock() -> None:
@@ -245,21 +245,23 @@ def test_service_knows_only_secrets_that_it_needs(name: str) -> None:
     """Whoever breaks into one service holds what it knows. Tasks, which pipelines steer, must not know the administrator's
     password, nor anybody but the store its root key.
     """
-    known = re.findall(r"\$\{(\w+):\?", json.dumps(SERVICES[name]))
+    variables = re.findall(r"\$\{(\w+):\?", json.dumps(SERVICES[name]))
 
-    assert set(known) == SECRETS.get(name, set())
+    assert set(variables) == SECRETS.get(name, set())
 
 
 def test_file_of_logins_is_mounted_where_people_log_in_only() -> None:
     """It holds the passwords of all who may log in to Airflow."""
     path = COMPOSE["x-airflow-logins"]["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]
     folder = path.rpartition("/")[0]
-    mounted = {name for name, service in SERVICES.items() for of in service.get("volumes", []) if f":{folder}" in of}
+    mounted = {
+        name for name, service in SERVICES.items() for volume in service.get("volumes", []) if f":{folder}" in volume
+    }
     inside = {
-        of
+        volume
         for service in SERVICES.values()
-        for of in service.get("volumes", [])
-        if folder.startswith(f"{of.split(':')[-1]}/")
+        for volume in service.get("volumes", [])
+        if folder.startswith(f"{volume.split(':')[-1]}/")
     }
 
     assert mounted == {"airflow-init", "airflow-api-server"}
@@ -274,26 +276,26 @@ def test_service_has_no_capabilities_and_can_not_change_its_image(name: str) -> 
     assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
     assert not {"cap_add", "privileged", "pid", "ipc", "network_mode"} & service.keys()
     assert service["read_only"] is (name not in WRITABLE)
-    assert [of for of in service.get("volumes", []) if of.startswith("/var/run/docker.sock")] == []
+    assert [volume for volume in service.get("volumes", []) if volume.startswith("/var/run/docker.sock")] == []
 
 
 @each_service
 def test_folders_in_memory_can_be_written_by_the_user_of_the_image(name: str) -> None:
     """One in memory belongs to root, with the mode of the folder below it, unless its own is given."""
-    assert [of for of in SERVICES[name].get("tmpfs", []) if "mode=1777" not in of] == []
+    assert [option for option in SERVICES[name].get("tmpfs", []) if "mode=1777" not in option] == []
 
 
 def test_users_of_the_object_store_are_a_writer_and_a_reader(tmp_path: Path) -> None:
     """The file is the server's own form; its root key is not in it."""
-    given = {
+    variables = {
         f"S3_{name}_{kind}_KEY": f"{name}-{kind}" for name in ("WRITER", "READER") for kind in ("ACCESS", "SECRET")
     }
     command = [sys.executable, str(DOCKER / "object_store.py"), "users", str(tmp_path)]
 
-    subprocess.run(command, env=os.environ | given, capture_output=True, check=True)
+    subprocess.run(command, env=os.environ | variables, capture_output=True, check=True)
 
     accounts = json.loads((tmp_path / "users.json").read_text(encoding="utf-8"))["accessAccounts"]
-    roles = {key: (of["access"], of["secret"], of["role"]) for key, of in accounts.items()}
+    roles = {key: (account["access"], account["secret"], account["role"]) for key, account in accounts.items()}
     assert roles == {
         "WRITER-ACCESS": ("WRITER-ACCESS", "WRITER-SECRET", "userplus"),
         "READER-ACCESS": ("READER-ACCESS", "READER-SECRET", "user"),
@@ -310,9 +312,9 @@ def test_the_example_environment_names_every_secret() -> None:
 def test_generated_secrets_are_unique_and_complete() -> None:
     """`make_env.py` fills in every variable with a value that no other has, and that Airflow takes for a Fernet key."""
     command = [sys.executable, str(DOCKER / "make_env.py")]
-    made = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)]
 
-    values = [dict(re.findall(r"^(\w+)=(.+)$", text, re.MULTILINE)) for text in made]
+    values = [dict(re.findall(r"^(\w+)=(.+)$", text, re.MULTILINE)) for text in outputs]
     secrets = [values[n][name] for n in (0, 1) for name in secret_names()]
     assert len(set(secrets)) == 2 * len(secret_names())
     assert all(len(secret) >= 32 for secret in secrets)
@@ -322,7 +324,10 @@ def test_generated_secrets_are_unique_and_complete() -> None:
 def test_mounted_files_are_there() -> None:
     """Docker makes an empty folder of a file that is missing, and the service fails over it."""
     mounted = [
-        of.split(":")[0] for service in SERVICES.values() for of in service.get("volumes", []) if of.startswith(".")
+        volume.split(":")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+        if volume.startswith(".")
     ]
     named = [
         part for service in SERVICES.values() for part in service.get("command", []) if "/opt/frazil/docker/" in part
@@ -334,7 +339,12 @@ def test_mounted_files_are_there() -> None:
 
 def test_volumes_are_declared_and_used() -> None:
     """Compose refuses one that is not declared; one that is not used keeps data that nobody looks for."""
-    used = {of.split(":")[0] for service in SERVICES.values() for of in service.get("volumes", []) if of[0] not in "./"}
+    used = {
+        volume.split(":")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+        if volume[0] not in "./"
+    }
 
     assert used == COMPOSE["volumes"].keys()
 
@@ -344,9 +354,9 @@ def test_all_who_touch_the_lake_share_code_and_volumes() -> None:
     ours = [service for service in SERVICES.values() if service["image"].startswith("frazil-")]
 
     assert len(ours) > 1
-    code = [of for of in COMPOSE["x-frazil"]["volumes"] if of.startswith(".")]
+    code = [volume for volume in COMPOSE["x-frazil"]["volumes"] if volume.startswith(".")]
     at_work = [SERVICES[name] for name in ("airflow-scheduler", "spark-worker")]
-    assert all({of for of in service["volumes"] if of.startswith(".")} <= set(code) for service in ours)
+    assert all({volume for volume in service["volumes"] if volume.startswith(".")} <= set(code) for service in ours)
     assert all({*code, "home:/var/lib/frazil"} <= set(service["volumes"]) for service in at_work)
     assert all(service["environment"].items() >= COMPOSE["x-environment"].items() for service in at_work)
 
@@ -382,9 +392,12 @@ def test_settings_of_the_stack_fit_the_pipelines() -> None:
         assert pipeline.catalog in settings.catalogs
         assert pipeline.engine in settings.engines
     hosts = [cluster.bootstrap_servers for cluster in settings.clusters.values()]
-    urls = [*(of.uri for of in settings.catalogs.values()), *(of.url for of in settings.registries.values())]
-    urls += [of.properties["s3.endpoint"] for of in settings.catalogs.values()]
-    assert {of.split("//")[-1].partition(":")[0] for of in (*hosts, *urls)} <= SERVICES.keys()
+    urls = [
+        *(catalog.uri for catalog in settings.catalogs.values()),
+        *(registry.url for registry in settings.registries.values()),
+    ]
+    urls += [catalog.properties["s3.endpoint"] for catalog in settings.catalogs.values()]
+    assert {url.split("//")[-1].partition(":")[0] for url in (*hosts, *urls)} <= SERVICES.keys()
 
 
 def test_image_is_built_from_the_lock_with_checksums() -> None:
@@ -392,12 +405,14 @@ def test_image_is_built_from_the_lock_with_checksums() -> None:
     dockerfile = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
 
     stages = re.findall(r"^FROM (\S+) AS (\w+)$", dockerfile, re.MULTILINE)
-    known = {stage for _, stage in stages}
+    stage_names = {stage for _, stage in stages}
     built = {service["build"]["target"] for service in SERVICES.values() if "build" in service}
     assert dockerfile.count("\nFROM ") == len(stages)
-    assert [of for of, _ in stages if of not in known] == re.findall(r"python:\d+\.\d+\.\d+-\S+", dockerfile)
-    assert all(re.search(r":\d+\.\d+\.\d+$", of) for of in re.findall(r"--from=(\S+)", dockerfile))
-    assert built <= known
+    assert [image for image, _ in stages if image not in stage_names] == re.findall(
+        r"python:\d+\.\d+\.\d+-\S+", dockerfile
+    )
+    assert all(re.search(r":\d+\.\d+\.\d+$", image) for image in re.findall(r"--from=(\S+)", dockerfile))
+    assert built <= stage_names
     assert dockerfile.count("--require-hashes") == len(
         re.findall(r"pip (?:install --no-cache-dir|sync|install --no-cache --c)", dockerfile)
     )

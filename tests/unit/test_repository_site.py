@@ -43,9 +43,9 @@ def test_page_looks_alike_on_the_site() -> None:
     pages = {page: page.read_text(encoding="utf-8") for page in sorted(DOCS.rglob("*.md"))}
 
     differ = {
-        str(page.relative_to(ROOT)): (found - shown, shown - found)
+        str(page.relative_to(ROOT)): (site_counts - shown, shown - site_counts)
         for page, text in pages.items()
-        if (found := Blocks(host.render(text)).counts) != (shown := Blocks(site.reset().convert(text)).counts)
+        if (site_counts := Blocks(host.render(text)).counts) != (shown := Blocks(site.reset().convert(text)).counts)
     }
 
     assert differ == {}
@@ -69,20 +69,22 @@ def built(folder: Path, **pages: str) -> tuple[int, str]:
 
 def test_site_with_dead_links_is_not_built(tmp_path: Path) -> None:
     """A dead link, a dead anchor and a page that nobody finds end `make check`."""
-    code, said = built(tmp_path, index="# A page\n\n[a](#nowhere) [b](gone.md)\n", lost="# Not in nav\n")
+    code, output = built(tmp_path, index="# A page\n\n[a](#nowhere) [b](gone.md)\n", lost="# Not in nav\n")
 
     assert code == 1
-    assert "does not contain an anchor '#nowhere'" in said or "there is no such anchor on this page" in said
-    assert "'gone.md'" in said
-    assert "lost.md" in said
+    assert "does not contain an anchor '#nowhere'" in output or "there is no such anchor on this page" in output
+    assert "'gone.md'" in output
+    assert "lost.md" in output
 
 
 def test_licence_of_every_jar_is_documented() -> None:
     """A jar that joins the lock is under a licence that somebody has to look at."""
     page = (DOCS / "third-party-jars.md").read_text(encoding="utf-8")
-    told = set(re.findall(r"^\| `(\S+)` \| [A-Z]", page, re.MULTILINE))
+    coordinates = set(re.findall(r"^\| `(\S+)` \| [A-Z]", page, re.MULTILINE))
 
-    assert told == {of.coordinates for name in ("spark", "broker") for of in read_lock().artifacts(name)}
+    assert coordinates == {
+        artifact.coordinates for name in ("spark", "broker") for artifact in read_lock().artifacts(name)
+    }
 
 
 def test_marks_tell_what_was_tried_and_in_which_lane() -> None:

@@ -67,11 +67,11 @@ def test_signal_ends_a_wait_in_a_c_library(tmp_path: Path) -> None:
     file = tmp_path / "catalog.db"
     with closing(sqlite3.connect(file)) as rival:
         rival.execute("BEGIN EXCLUSIVE")
-        returncode, told = asked_to_stop([sys.executable, "-c", _WAITS_IN_C, str(file)])
+        returncode, output = asked_to_stop([sys.executable, "-c", _WAITS_IN_C, str(file)])
 
     assert returncode == Stopped.exit_code
-    assert "cancelled, SIGTERM" in told
-    assert "not ended within" in told
+    assert "cancelled, SIGTERM" in output
+    assert "not ended within" in output
 
 
 def asked_to_stop(command: list[str]) -> tuple[int, str]:
@@ -81,8 +81,8 @@ def asked_to_stop(command: list[str]) -> tuple[int, str]:
         assert run.stdout.readline() == "ready\n"
         assert until(lambda: state_of(run.pid) == "S", _SECONDS)
         run.send_signal(signal.SIGTERM)
-        told = run.communicate(timeout=_SECONDS)[0]
-    return run.returncode, told
+        output = run.communicate(timeout=_SECONDS)[0]
+    return run.returncode, output
 
 
 def test_stop_request_lets_half_done_work_finish() -> None:
@@ -141,7 +141,7 @@ def test_task_without_its_worker_ends(tmp_path: Path) -> None:
     driver = int(pid.readlink().name)
 
     def has_ended() -> bool:
-        found = stat_of(driver)
-        return found is None or found.has_ended
+        stat = stat_of(driver)
+        return stat is None or stat.has_ended
 
     assert until(has_ended, _SECONDS)

@@ -10,15 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from frazil.doctor.finding import (
-    Check,
-    Finding,
-    State,
-    ask_time,
-    clock_finding,
-    findings_of,
-    record_finding,
-)
+from frazil.doctor.finding import Check, Finding, State, ask_time, clock_finding, findings_of, record_finding
 from frazil.extras import require
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.patches.files import credentials_expire_ms

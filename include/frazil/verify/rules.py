@@ -21,13 +21,7 @@ from frazil.verify.facts.result import Difference, ledger_difference
 from frazil.verify.former_files import NO_FORMER_FILES, FormerFiles
 from frazil.verify.outcomes import RowReading
 from frazil.verify.values.cdc_expectation import ChangeReader, change_reasons
-from frazil.verify.values.column_readers import (
-    Bad,
-    ColumnChanges,
-    Expectation,
-    count_unjudged,
-    has_undeclared_columns,
-)
+from frazil.verify.values.column_readers import Bad, ColumnChanges, Expectation, count_unjudged, has_undeclared_columns
 from frazil.verify.values.transforms import HeaderCells, RouteToTable, headers_of, route_to_table
 from frazil.verify.values.typed_expectation import (
     FILTERED,

@@ -32,13 +32,13 @@ _ENOUGH = Threshold(1_000_000, None)
 TOPICS_AT_ONCE = 200
 
 
-def make_topics(home: Home, wanted: list[str]) -> None:
+def make_topics(home: Home, topics: list[str]) -> None:
     """Topics of one partition."""
     client = AdminClient({"bootstrap.servers": bootstrap_servers(home)})
-    for begin in range(0, len(wanted), TOPICS_AT_ONCE):
-        some = [NewTopic(of, 1, 1) for of in wanted[begin : begin + TOPICS_AT_ONCE]]
-        made = client.create_topics(some, request_timeout=120, operation_timeout=120)
-        for future in made.values():
+    for begin in range(0, len(topics), TOPICS_AT_ONCE):
+        some = [NewTopic(topic, 1, 1) for topic in topics[begin : begin + TOPICS_AT_ONCE]]
+        futures = client.create_topics(some, request_timeout=120, operation_timeout=120)
+        for future in futures.values():
             future.result()
 
 
@@ -88,9 +88,9 @@ def _topics(text: str) -> str:
     return next(line.partition(": ")[2] for line in text.splitlines() if line.startswith("source:"))
 
 
-def _looks(project: Project, of: list[str]) -> str:
+def _looks(project: Project, names: list[str]) -> str:
     """What `trigger` costs: a look at Kafka, most of the time without the tables."""
-    watches = [LagWatch(project, project.pipeline(name)) for name in of]
+    watches = [LagWatch(project, project.pipeline(name)) for name in names]
     for watch in watches:
         watch.measure(_ENOUGH)
     cpu, began = time.process_time(), time.perf_counter()
@@ -99,11 +99,11 @@ def _looks(project: Project, of: list[str]) -> str:
     return _each(cpu, began, len(watches) * ROUNDS)
 
 
-def _plans(project: Project, of: list[str]) -> str:
+def _plans(project: Project, names: list[str]) -> str:
     cpu, began = time.process_time(), time.perf_counter()
-    for name in of:
+    for name in names:
         plan_run(project, project.pipeline(name), RunRequest("bench"))
-    return _each(cpu, began, len(of))
+    return _each(cpu, began, len(names))
 
 
 def _each(cpu: float, began: float, count: int) -> str:

@@ -81,10 +81,10 @@ def _measured(engine: Engine, home: Home, count: int, minutes: float, began: flo
     for number in range(2):  # first plans make tables, later ones have nothing to do
         before, since = spent(processes), time.time()
         time.sleep(60 * minutes)
-        yield from _told("first" if number == 0 else "later", engine, since, spent(processes).since(before))
+        yield from _lines("first" if number == 0 else "later", engine, since, spent(processes).since(before))
 
 
-def _told(which: str, engine: Engine, since: float, used: Mapping[str, float]) -> Iterator[str]:
+def _lines(which: str, engine: Engine, since: float, used: Mapping[str, float]) -> Iterator[str]:
     minutes = (time.time() - since) / 60
     with engine.connect() as connection:
         ended, mean, longest, duration, dags, failed = connection.execute(text(_ENDED), {"since": since}).one()

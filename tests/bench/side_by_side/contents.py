@@ -36,7 +36,7 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisibleRows:
     """How many rows a reader saw from an instant on.
 
     Attributes:
@@ -54,12 +54,12 @@ def rows_of(table: Table) -> int:
     return 0 if snapshot is None else _rows(snapshot)
 
 
-def seen(table: Table) -> list[Seen]:
+def visible_rows(table: Table) -> list[VisibleRows]:
     """What was visible, commit after commit."""
-    return [Seen(snapshot.timestamp_ms / 1000, _rows(snapshot)) for snapshot in _past(table)]
+    return [VisibleRows(snapshot.timestamp_ms / 1000, _rows(snapshot)) for snapshot in _past(table)]
 
 
-def visible_at(past: list[Seen], rows: float) -> float:
+def visible_at(past: list[VisibleRows], rows: float) -> float:
     """Unix time of the commit from which on so many rows were visible."""
     return next(commit.at for commit in past if commit.rows >= rows)
 

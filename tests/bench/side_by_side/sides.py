@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 
 from frazil.runtime.process import until
 from tests.bench.side_by_side.bench import Bench
-from tests.bench.side_by_side.contents import Contents, Seen, contents, seen, visible_at
+from tests.bench.side_by_side.contents import Contents, VisibleRows, contents, visible_at, visible_rows
 from tests.bench.side_by_side.meter import Reading
 
 
@@ -62,11 +62,11 @@ class Side(Protocol):
 
 def drained(reading: Reading, table: Table, columns: list[str], count: int) -> Drained:
     """Put together what was measured and what the table says."""
-    past = seen(table.refresh())
+    past = visible_rows(table.refresh())
     landed = contents(table, columns)
     # Where rows are missing the figures are worth nothing, and the comparison says so.
     reached = min(count, past[-1].rows)
-    commits = [after for before, after in pairwise([Seen(0.0, 0), *past]) if after.rows > before.rows]
+    commits = [after for before, after in pairwise([VisibleRows(0.0, 0), *past]) if after.rows > before.rows]
     return Drained(
         seconds=visible_at(past, reached) - reading.began,
         seconds_99=visible_at(past, reached * 0.99) - reading.began,

@@ -22,7 +22,7 @@ from frazil.run.batches.session import ingest
 from frazil.run.staging.stage import stage_inline
 from tests.bench.side_by_side import frazil_side, meter
 from tests.bench.side_by_side.bench import Bench, bench, server_ended
-from tests.bench.side_by_side.contents import contents, rows_of, seen, unequal, visible_at
+from tests.bench.side_by_side.contents import contents, rows_of, unequal, visible_at, visible_rows
 from tests.bench.side_by_side.topics import append, fill
 from tests.bench.side_by_side.workloads import WORKLOADS
 
@@ -113,7 +113,7 @@ def landed(ground: Bench, way: Way, run: str, expected: int) -> dict[str, Any]:
     with meter.measured(ground.broker_pid) as reading:
         way.land(run)
     table = _table(way.of)
-    instant = visible_at(seen(table), min(expected, rows_of(table)))
+    instant = visible_at(visible_rows(table), min(expected, rows_of(table)))
     phases: Mapping[str, float] = history(way.of, way.of.pipeline(WORKLOADS["orders"].name))[-1].phases
     return {"seconds": instant - reading.began, "cpu_seconds": reading.cpu_seconds, "phases": dict(phases)}
 

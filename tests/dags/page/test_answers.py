@@ -59,9 +59,9 @@ def test_every_route_depends_on_the_user(open_page: Open):
 
     def needs(route: object) -> bool:
         assert isinstance(route, APIRoute)
-        return get_user in {of.call for of in route.dependant.dependencies}
+        return get_user in {dependency.call for dependency in route.dependant.dependencies}
 
-    routes = [route for of in create_app().routes for route in getattr(of, "routes", None) or [of]]
+    routes = [route for router in create_app().routes for route in getattr(router, "routes", None) or [router]]
     assert routes
     answers = {route.path for route in routes if isinstance(route, APIRoute) and not needs(route)}
     assert answers == set()
@@ -75,13 +75,13 @@ def test_pages_only_answer_questions(open_page: Open):
 
     from frazil_airflow.page.app import create_app
 
-    routes = [route for of in create_app().routes for route in getattr(of, "routes", None) or [of]]
-    known = {
+    routes = [route for router in create_app().routes for route in getattr(router, "routes", None) or [router]]
+    details = {
         route.path: route.methods for route in routes if isinstance(route, APIRoute) and route.path != "/{path:path}"
     }
 
-    assert len(known) >= len(ROUTES)
-    assert set().union(*known.values()) <= {"GET", "HEAD"}
+    assert len(details) >= len(ROUTES)
+    assert set().union(*details.values()) <= {"GET", "HEAD"}
     page = open_page(start={"ingest__orders"})
     assert {page.request(method, path).status_code for path in ROUTES for method in ("POST", "PUT", "DELETE")} <= {
         404,
@@ -162,9 +162,9 @@ def test_airflow_is_asked_for_the_right_to_task_logs_of_the_dag(monkeypatch: pyt
     class PerDag(SimpleAuthManager):
         """Lets everybody read DAGs, and task logs of one."""
 
-        def is_authorized_dag(self, *, access_entity: Any = None, details: Any = None, **asked: Any) -> bool:
+        def is_authorized_dag(self, *, access_entity: Any = None, details: Any = None, **arguments: Any) -> bool:
             allowed = access_entity is not DagAccessEntity.TASK_LOGS or details.id == "ingest__orders"
-            return allowed and super().is_authorized_dag(access_entity=access_entity, details=details, **asked)
+            return allowed and super().is_authorized_dag(access_entity=access_entity, details=details, **arguments)
 
     monkeypatch.setattr("airflow.api_fastapi.app.get_auth_manager", PerDag)
     viewer, nobody = (AirflowAccess(SimpleAuthManagerUser(username="ana", role=role)) for role in ("viewer", None))
@@ -244,8 +244,10 @@ def test_tables_are_read_while_a_connection_of_airflow_waits(
     """A catalog may hang, and Airflow's heartbeats need the few connections that it has."""
     order: list[str] = []
     for name in ("batches", "letters", "letter", "reports", "snapshots", "schema_changes"):
-        asked = getattr(source, name)
-        monkeypatch.setattr(source, name, lambda *of, asked=asked: order.append("tables") or asked(*of))
+        read_method = getattr(source, name)
+        monkeypatch.setattr(
+            source, name, lambda *arguments, read_method=read_method: order.append("tables") or read_method(*arguments)
+        )
     monkeypatch.setattr("frazil_airflow.page.request.RUNS.find", lambda *_: order.append("runs") or {})
 
     assert open_page().get(path).status_code == 200

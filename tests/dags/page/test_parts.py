@@ -24,9 +24,9 @@ UPLOT = {
 
 def test_numbers_of_json_keep_their_digits():
     """Parsed and written again, an order number would be another one."""
-    found = payload_text(b'{"id":12345678901234567890.10,"n":[1e400,{}],"s":"a,{\\"}:b"}')
-    assert found.kind == "json"
-    assert found.text == (
+    text = payload_text(b'{"id":12345678901234567890.10,"n":[1e400,{}],"s":"a,{\\"}:b"}')
+    assert text.kind == "json"
+    assert text.text == (
         '{\n  "id": 12345678901234567890.10,\n  "n": [\n    1e400,\n    {}\n  ],\n  "s": "a,{\\"}:b"\n}'
     )
 
@@ -47,11 +47,11 @@ def test_numbers_of_json_keep_their_digits():
 )
 def test_any_bytes_have_a_view(content: bytes | None, kind: str):
     """Whatever a producer sent, the page of its letter opens, and is of bounded size."""
-    found = payload_text(content)
-    assert found.kind == kind
-    assert len(found.text or "") <= MAX_BYTES
-    assert len(found.hexadecimal) <= MAX_BYTES * 6
-    assert found.is_cut == (content is not None and len(content) > MAX_BYTES)
+    text = payload_text(content)
+    assert text.kind == kind
+    assert len(text.text or "") <= MAX_BYTES
+    assert len(text.hexadecimal) <= MAX_BYTES * 6
+    assert text.is_cut == (content is not None and len(content) > MAX_BYTES)
 
 
 def test_a_dump_has_offset_bytes_and_characters():
@@ -88,19 +88,30 @@ def test_times_are_shown_in_their_largest_unit():
     now = datetime(2026, 5, 1, tzinfo=UTC)
     assert rendering.ago(None, now) == "never"
     assert rendering.ago(now - timedelta(minutes=3, seconds=6), now) == "3.1 min ago"
-    assert [rendering.brief(of) for of in (None, 0.05, 42, 7_200, 864_000)] == ["–", "<0.1 s", "42 s", "2.0 h", "10 d"]
-    assert [rendering.size(of) for of in (None, 12, 2_048, 5 * 2**40)] == ["–", "12 B", "2.0 KiB", "5.0 TiB"]
+    assert [rendering.brief(seconds) for seconds in (None, 0.05, 42, 7_200, 864_000)] == [
+        "–",
+        "<0.1 s",
+        "42 s",
+        "2.0 h",
+        "10 d",
+    ]
+    assert [rendering.size(byte_count) for byte_count in (None, 12, 2_048, 5 * 2**40)] == [
+        "–",
+        "12 B",
+        "2.0 KiB",
+        "5.0 TiB",
+    ]
 
 
 def test_phases_fill_the_line_in_the_order_of_a_batch():
     """Also with one that this page does not know, and with none that took time."""
-    found = rendering.phases({"forward": 2.0, "stage": 6.0, "other": 2.0})
-    assert [(of.name, of.x, of.width) for of in found] == [
+    phases = rendering.phases({"forward": 2.0, "stage": 6.0, "other": 2.0})
+    assert [(phase.name, phase.x, phase.width) for phase in phases] == [
         ("stage", 0.0, 60.0),
         ("forward", 60.0, 20.0),
         ("other", 80.0, 20.0),
     ]
-    assert [of.width for of in rendering.phases({"stage": 0.0})] == [0.0]
+    assert [phase.width for phase in rendering.phases({"stage": 0.0})] == [0.0]
     assert rendering.phases({}) == ()
 
 
@@ -114,7 +125,7 @@ def test_one_dead_letter_beside_million_is_visible():
 def test_dag_id_names_its_pipeline():
     """By its id."""
     ids = ("ingest__a", "maintain__a__b", "dead_letters__a", "replay_dead_letters__a", "monitor", "other")
-    assert [pipeline_of(of) for of in ids] == ["a", "a__b", "a", "a", None, None]
+    assert [pipeline_of(dag_id) for dag_id in ids] == ["a", "a__b", "a", "a", None, None]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +158,8 @@ def test_chart_library_is_the_reviewed_one():
     import frazil_airflow.page
 
     folder = Path(frazil_airflow.page.__file__).parent / "static" / "vendor" / "uplot"
-    found = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in UPLOT}
-    assert found == UPLOT
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in UPLOT}
+    assert digests == UPLOT
     assert "1.6.32" in (folder / "VERSION").read_text()
 
 
@@ -172,8 +183,10 @@ def test_old_figures_are_shown_with_their_age():
     from tests.dags.page.source import Allowed, MadeUp, condition, pipeline
 
     now = datetime.now(UTC)
-    then = now - timedelta(days=2)
-    old = replace(condition("a", unfinished=7, unfinished_since=then - timedelta(seconds=2)), read_at=then)
+    two_days_ago = now - timedelta(days=2)
+    old = replace(
+        condition("a", unfinished=7, unfinished_since=two_days_ago - timedelta(seconds=2)), read_at=two_days_ago
+    )
     fresh = replace(condition("b"), read_at=now)
     page_request = PageRequest(MadeUp({}, {"a": old, "b": fresh}), Allowed(frozenset()), session=None)
     runs = Runs(running_since=now - timedelta(minutes=3))
@@ -218,9 +231,11 @@ def test_runs_are_counted_from_the_metadata_of_airflow():
     begun = datetime(2026, 5, 1, tzinfo=UTC)
 
     def run(dag_id: str, number: int, state: str) -> DagRun:
-        made = DagRun(dag_id=dag_id, run_id=f"r{number}", run_type=DagRunType.MANUAL, run_after=begun, start_date=begun)
-        made.state, made.end_date = state, begun
-        return made
+        dag_run = DagRun(
+            dag_id=dag_id, run_id=f"r{number}", run_type=DagRunType.MANUAL, run_after=begun, start_date=begun
+        )
+        dag_run.state, dag_run.end_date = state, begun
+        return dag_run
 
     with create_session() as session:
         session.add(DagBundleModel(name="b"))
@@ -232,15 +247,15 @@ def test_runs_are_counted_from_the_metadata_of_airflow():
         for number, state in enumerate(states):
             session.add(run("ingest__a", number, state))
             session.flush()
-        found = runs_of(session, ["ingest__a", "ingest__b", "ingest__unknown"])
+        runs = runs_of(session, ["ingest__a", "ingest__b", "ingest__unknown"])
         session.rollback()
 
-    assert set(found) == {"ingest__a", "ingest__b"}
-    assert (found["ingest__a"].last_run, found["ingest__a"].last_state, found["ingest__a"].failures) == (
+    assert set(runs) == {"ingest__a", "ingest__b"}
+    assert (runs["ingest__a"].last_run, runs["ingest__a"].last_state, runs["ingest__a"].failures) == (
         "r3",
         "failed",
         2,
     )
-    assert found["ingest__a"].running_since == begun
-    assert found["ingest__b"].is_paused
-    assert found["ingest__b"].last_state is None
+    assert runs["ingest__a"].running_since == begun
+    assert runs["ingest__b"].is_paused
+    assert runs["ingest__b"].last_state is None

@@ -54,7 +54,7 @@ def test_half_written_settings_keep_last_good_ones_in_force(
     assert set(source.pipelines()) == {"orders"}
     good = settings.read_text()
     warned: list[str] = []
-    monkeypatch.setattr(watch._LOG, "warning", lambda text, *of: warned.append(text % of))
+    monkeypatch.setattr(watch._LOG, "warning", lambda text, *arguments: warned.append(text % arguments))
 
     settings.write_text("clusters: [secret")
     for _ in range(3):
@@ -92,7 +92,7 @@ def test_page_resolves_airflow_connections(
     settings.write_text(GUARDED)
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", '{"conn_type": "generic", "password": "hunter1"}')
     project_source._make_source.cache_clear()
-    monkeypatch.setattr(project_source.Watch, "start", lambda of: of)
+    monkeypatch.setattr(project_source.Watch, "start", lambda source: source)
 
     source = project_source.shared_source()
     project_source._make_source.cache_clear()
@@ -137,5 +137,5 @@ def test_hanging_catalog_does_not_take_all_airflow_threads(
             source.letters("orders", LetterChoice(), "open", None, 50)
         answers.set()
 
-        assert [of.result(PATIENCE).total for of in stuck] == [0] * SLOTS
+        assert [future.result(PATIENCE).total for future in stuck] == [0] * SLOTS
     assert source.batches("orders", 0, 8).total == 0

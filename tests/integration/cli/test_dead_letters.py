@@ -44,11 +44,11 @@ def test_dead_letters_are_listed_once_and_as_filtered(landed: Any) -> None:
     shown = landed.frazil("dead-letters", "list", "orders").stdout
 
     assert len(letters) == 10
-    assert all(f"{of['topic']}/{of['partition']}/{of['offset']}" in shown for of in letters)
+    assert all(f"{letter['topic']}/{letter['partition']}/{letter['offset']}" in shown for letter in letters)
     assert shown.endswith("orders: 10 open dead letters\n")
     code = letters[0]["code"]
     chosen = answer(landed, "dead-letters", "list", "orders", "--code", code)
-    assert [of for of in letters if of["code"] == code] == chosen
+    assert [letter for letter in letters if letter["code"] == code] == chosen
     assert len(answer(landed, "dead-letters", "list", "orders", "--limit", "3")) == 3
 
 
@@ -61,7 +61,7 @@ def test_empty_selection_says_what_was_searched(landed: Any) -> None:
 
 def test_dead_letter_payload_can_be_exported(landed: Any, tmp_path: Path) -> None:
     """What the list names can be shown, with its remedy, and written byte by byte."""
-    one = next(of for of in answer(landed, "dead-letters", "list", "orders") if of["code"] != "NULL_VALUE")
+    one = next(letter for letter in answer(landed, "dead-letters", "list", "orders") if letter["code"] != "NULL_VALUE")
     record = f"{one['topic']}/{one['partition']}/{one['offset']}"
     done = landed.frazil("dead-letters", "show", "orders", record, "--raw", str(tmp_path / "value"))
     (whole,) = answer(landed, "dead-letters", "show", "orders", record)
@@ -87,7 +87,9 @@ def test_report_counts_as_list_does(landed: Any, tmp_path: Path) -> None:
     counted = answer(landed, "dead-letters", "report", "orders")
     shown = landed.frazil("dead-letters", "report", "orders")
     files = {"--html": tmp_path / "r.html", "--markdown": tmp_path / "r.md"}
-    done = landed.frazil("dead-letters", "report", "orders", *(str(of) for item in files.items() for of in item))
+    done = landed.frazil(
+        "dead-letters", "report", "orders", *(str(argument) for item in files.items() for argument in item)
+    )
 
     assert sum(group["count"] for group in counted["groups"]) == 10
     assert "10 dead letters, 10 of them open; 0 in the period before (10 in the table)." in shown.stdout
@@ -98,10 +100,10 @@ def test_report_counts_as_list_does(landed: Any, tmp_path: Path) -> None:
 
 def test_commands_work_for_pipeline_that_never_ran(place: Any) -> None:
     """Each says so, and makes nothing."""
-    said = [place.frazil("dead-letters", verb, "orders").stdout for verb in ("list", "report")]
+    outputs = [place.frazil("dead-letters", verb, "orders").stdout for verb in ("list", "report")]
 
-    assert said[0] == "orders: the pipeline never ran, so it has no dead letters\n"
-    assert "it never ran" in said[1]
+    assert outputs[0] == "orders: the pipeline never ran, so it has no dead letters\n"
+    assert "it never ran" in outputs[1]
     assert place.frazil("dead-letters", "show", "orders", "orders/0/0").returncode == 78
 
 
@@ -163,7 +165,7 @@ def test_table_holds_no_secret(place: Any, payload: str) -> None:
     verified = place.frazil("verify", "orders")
     assert verified.returncode == 0, verified.stdout + verified.stderr
     letters = answer(place, "dead-letters", "list", "orders")
-    assert sorted(of["code"] for of in letters) == ["INVALID_JSON", "WRONG_TYPE"]
+    assert sorted(letter["code"] for letter in letters) == ["INVALID_JSON", "WRONG_TYPE"]
     record = f"{letters[0]['topic']}/{letters[0]['partition']}/{letters[0]['offset']}"
     shown = place.frazil("dead-letters", "show", "orders", record)
     assert "header frazil.payload" in shown.stdout
@@ -202,8 +204,12 @@ def test_changed_hashes_are_found(place: Any) -> None:
     rows = table.scan().to_arrow()
     (headers,) = rows.column("headers").to_pylist()
     headers[-1]["value"] = headers[-1]["value"][:-1] + b"!"
-    at = rows.schema.get_field_index("headers")
-    table.overwrite(rows.set_column(at, rows.schema.field(at), pa.array([headers], rows.schema.field(at).type)))
+    field_index = rows.schema.get_field_index("headers")
+    table.overwrite(
+        rows.set_column(
+            field_index, rows.schema.field(field_index), pa.array([headers], rows.schema.field(field_index).type)
+        )
+    )
 
     done = place.frazil("verify", "orders")
 

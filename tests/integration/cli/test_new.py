@@ -37,7 +37,7 @@ ORDER = {
 COUNT = 60
 
 
-def sent(value: object, key: object = None, **headers: str) -> OutgoingRecord:
+def outgoing(value: object, key: object = None, **headers: str) -> OutgoingRecord:
     def written(part: object) -> bytes | None:
         return part if part is None or isinstance(part, bytes) else json.dumps(part).encode()
 
@@ -48,7 +48,9 @@ def orders(_: str) -> Iterable[OutgoingRecord]:
     """Numbers of two kinds, a list, an object, and a text in place of a number: as documents of a web shop are."""
     for n in range(COUNT):
         amount: Any = n / 4 if n % 2 else n
-        yield sent({"id": n, "amount": "many" if n == 7 else amount, "tags": ["a"], "at": {"city": "Ulm"}}, {"id": n})
+        yield outgoing(
+            {"id": n, "amount": "many" if n == 7 else amount, "tags": ["a"], "at": {"city": "Ulm"}}, {"id": n}
+        )
 
 
 def avro(registry: str) -> Iterable[OutgoingRecord]:
@@ -58,7 +60,7 @@ def avro(registry: str) -> Iterable[OutgoingRecord]:
         serializer = AvroSerializer(client, json.dumps(ORDER))
         for n in range(COUNT):
             value = serializer({"id": n, "paid": 1_777_000_000_000 + n, "note": None}, context)
-            yield sent(value, n.to_bytes(8, "big"))
+            yield outgoing(value, n.to_bytes(8, "big"))
 
 
 def debezium(_: str) -> Iterable[OutgoingRecord]:
@@ -66,18 +68,18 @@ def debezium(_: str) -> Iterable[OutgoingRecord]:
     for n in range(COUNT):
         row, op = {"id": n // 3, "name": f"name {n}"}, ("c", "u", "d")[n % 3]
         change = {"before": row if op != "c" else None, "after": row if op != "d" else None}
-        yield sent({**change, "source": {"table": "customers", "lsn": n}, "op": op, "ts_ms": n}, {"id": n // 3})
+        yield outgoing({**change, "source": {"table": "customers", "lsn": n}, "op": op, "ts_ms": n}, {"id": n // 3})
 
 
 def delimited(_: str) -> Iterable[OutgoingRecord]:
     """Lines with quotes, under a key that is a text."""
-    return (sent(f'{n};"Ulm; Mitte";{n}.5'.encode(), b"store") for n in range(COUNT))
+    return (outgoing(f'{n};"Ulm; Mitte";{n}.5'.encode(), b"store") for n in range(COUNT))
 
 
 def cloud_events(_: str) -> Iterable[OutgoingRecord]:
     """Attributes in headers, the data as the value."""
     for n in range(COUNT):
-        yield sent({"id": n}, None, ce_specversion="1.0", ce_type="order.created", ce_id=f"e{n}", ce_source="/shop")
+        yield outgoing({"id": n}, None, ce_specversion="1.0", ce_type="order.created", ce_id=f"e{n}", ce_source="/shop")
 
 
 TOPICS = {
@@ -166,7 +168,7 @@ def test_changes_are_merged_where_there_is_spark(shop: Callable[..., Place]) -> 
 
 def test_secrets_and_references_of_records_stay_in_the_topic(shop: Callable[..., Place]) -> None:
     """A value is never printed or kept, a name that looks like a reference is none, and no control character gets out."""
-    place = shop([sent({"password": "hunter2", "${env:HOME}": 1, "a\x1b[31m": 2, "ok": 3}) for _ in range(9)])
+    place = shop([outgoing({"password": "hunter2", "${env:HOME}": 1, "a\x1b[31m": 2, "ok": 3}) for _ in range(9)])
 
     ended = place.succeed("new", "made", "--topic", place.topic)
     written = (place.root / "pipelines" / "made.yaml").read_text(encoding="utf-8")
@@ -179,7 +181,7 @@ def test_secrets_and_references_of_records_stay_in_the_topic(shop: Callable[...,
 def test_name_of_a_field_adds_no_line_to_the_file(shop: Callable[..., Place]) -> None:
     """The comment names the field that repeats the keys, whose name a producer chose."""
     name = 'id\nowner: evil\ndescription: "\\x24{env:SECRET}"\n#' + "x" * 100_000
-    place = shop([sent({name: f"k{n}", "id": n}, f"k{n}".encode()) for n in range(9)])
+    place = shop([outgoing({name: f"k{n}", "id": n}, f"k{n}".encode()) for n in range(9)])
 
     proposal, file = proposed(place)
     text = Path(proposal["file"]).read_text(encoding="utf-8")
@@ -213,7 +215,7 @@ def test_peek_at_an_empty_topic_says_so(shop: Callable[..., Place]) -> None:
 
 def test_key_that_values_repeat_makes_no_column(shop: Callable[..., Place]) -> None:
     """Most keys are an id of their record; where there is no column of the key, verify compares each value."""
-    place = shop([sent({"id": f"o-{n}", "store": n % 7}, f"o-{n}".encode()) for n in range(20)])
+    place = shop([outgoing({"id": f"o-{n}", "store": n % 7}, f"o-{n}".encode()) for n in range(20)])
 
     _, file = proposed(place)
     place.succeed("run", "made")
@@ -226,20 +228,22 @@ def test_key_that_values_repeat_makes_no_column(shop: Callable[..., Place]) -> N
 @pytest.mark.parametrize(
     "records",
     [
-        pytest.param([sent({"a.b": f"k{n}", "id": n}, f"k{n}".encode()) for n in range(9)], id="key in no column"),
+        pytest.param([outgoing({"a.b": f"k{n}", "id": n}, f"k{n}".encode()) for n in range(9)], id="key in no column"),
         pytest.param(
-            [sent({"op": "c", "before": None, "after": {"id": n}, "source": {}}, {"id": n / 2}) for n in range(9)],
+            [outgoing({"op": "c", "before": None, "after": {"id": n}, "source": {}}, {"id": n / 2}) for n in range(9)],
             id="changes whose key is a fraction",
         ),
         pytest.param(
-            [sent({"op": "c", "after": {"x": n}, "source": {}}, {"id": {"n": n}}) for n in range(9)], id="nested key"
+            [outgoing({"op": "c", "after": {"x": n}, "source": {}}, {"id": {"n": n}}) for n in range(9)],
+            id="nested key",
         ),
         pytest.param(
-            [sent({"op": "c", "after": {"a\nb": n, "x": n}, "source": {"t": 1}}, {"a\nb": n}) for n in range(9)],
+            [outgoing({"op": "c", "after": {"a\nb": n, "x": n}, "source": {"t": 1}}, {"a\nb": n}) for n in range(9)],
             id="changes whose key has a name that no column takes",
         ),
         pytest.param(
-            [sent({"_kafka_offset": n, "_rescued": 1, "": 2}, {"_kafka_topic": n}) for n in range(9)], id="own names"
+            [outgoing({"_kafka_offset": n, "_rescued": 1, "": 2}, {"_kafka_topic": n}) for n in range(9)],
+            id="own names",
         ),
     ],
 )
@@ -256,7 +260,7 @@ def test_odd_topic_gets_a_file_that_lands_it(records: list[OutgoingRecord], shop
 
 def test_dead_letters_are_estimated(shop: Callable[..., Place]) -> None:
     """What a run will refuse to read is known before there is a run, by its code."""
-    place = shop([sent(b"broken" if n % 10 == 3 else {"id": n}) for n in range(50)])
+    place = shop([outgoing(b"broken" if n % 10 == 3 else {"id": n}) for n in range(50)])
 
     proposal, _ = proposed(place)
 
@@ -265,7 +269,7 @@ def test_dead_letters_are_estimated(shop: Callable[..., Place]) -> None:
 
 def test_no_file_is_replaced(shop: Callable[..., Place]) -> None:
     """Nor is a pipeline whose file has another name."""
-    place = shop([sent({"id": 1})])
+    place = shop([outgoing({"id": 1})])
     file = place.root / "pipelines" / "orders.yaml"
     before = file.read_text()
     file.rename(file.with_name("other.yaml"))

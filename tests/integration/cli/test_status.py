@@ -20,15 +20,20 @@ def test_status_shows_what_next_run_would_refuse(place: Place, cluster: Cluster)
     produce(cluster, place.topic, payments(50, seed=1))
     place.json("run", "orders")
     produce(cluster, place.topic, payments(7, seed=2))
-    found = place.json("status")["pipelines"]["orders"]
+    status_report = place.json("status")["pipelines"]["orders"]
     delete_topic(cluster, place.topic)
     create_topic(cluster, place.topic, 2)
     shown = place.succeed("status", "orders").stdout
 
-    assert (found["state"], found["lag"], found["n"], found["unreadable"]) == ("Idle", 7, 1, None)
-    assert found["rows"] + found["dead"] == 50
-    assert found["freshness"]["p95"] > 0
-    assert min(found["health"].values()) > 90
+    assert (status_report["state"], status_report["lag"], status_report["n"], status_report["unreadable"]) == (
+        "Idle",
+        7,
+        1,
+        None,
+    )
+    assert status_report["rows"] + status_report["dead"] == 50
+    assert status_report["freshness"]["p95"] > 0
+    assert min(status_report["health"].values()) > 90
     assert "Refused" in shown
     assert "was recreated" in shown
     assert "component" not in shown
@@ -50,14 +55,14 @@ def test_status_tells_of_refused_run_until_another_one_lands(place: Place, clust
     text = file.read_text()
     file.write_text(text.replace("{max_rate: 1}", "{max_count: 0}"))
     refused = place.frazil("run", "orders")
-    told = place.json("status")["pipelines"]["orders"]
+    status_report = place.json("status")["pipelines"]["orders"]
     file.write_text(text)
     place.succeed("run", "orders")
 
     assert refused.returncode == 78
-    assert told["state"] == "Refused"
-    assert "manual run of" in told["why"]
-    assert "dead letters" in told["why"]
+    assert status_report["state"] == "Refused"
+    assert "manual run of" in status_report["why"]
+    assert "dead letters" in status_report["why"]
     assert place.json("status")["pipelines"]["orders"]["state"] == "Idle"
 
 

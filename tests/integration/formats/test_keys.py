@@ -8,10 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka.schema_registry import (
-    SchemaRegistryClient,
-    header_schema_id_serializer,
-)
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.common.serde import SchemaId
 from confluent_kafka.serialization import MessageField, SerializationContext, SerializationError

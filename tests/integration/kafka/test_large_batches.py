@@ -57,7 +57,7 @@ def test_batches_that_client_cannot_unpack_are_reported_by_offset(cluster: Clust
     sizes = [3, 70, 2, 21, 333, 1, 40]  # of batches, of which the large ones can't be unpacked
     for size in sizes:
         send(cluster, name, zeros(size))
-    ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    ends = [sum(sizes[: index + 1]) for index in range(len(sizes))]
     unreadable = {o for size, end in zip(sizes, ends, strict=True) if size > 20 for o in range(end - size, end)}
     small = Cluster(cluster.name, dict(cluster.properties) | SMALL)
 
@@ -74,9 +74,12 @@ def test_end_of_unreadable_batch_is_found_with_little_unpacking(
     for size in (2, 300, 300, 1):
         send(cluster, name, zeros(size, 1_000_000 if size == 300 else 10))
 
-    def recorded_consumer(of: Cluster, client_errors: ErrorLog, **statistics: Any) -> Consumer:
+    def recorded_consumer(cluster_read: Cluster, client_errors: ErrorLog, **statistics: Any) -> Consumer:
         built.append(
-            (consumer(of, client_errors, **statistics), of.properties.get("receive.message.max.bytes", "default"))
+            (
+                consumer(cluster_read, client_errors, **statistics),
+                cluster_read.properties.get("receive.message.max.bytes", "default"),
+            )
         )
         return built[-1][0]
 
@@ -109,11 +112,13 @@ def test_verify_reads_the_same_offsets(cluster: Cluster, topic: Topic) -> None:
 
     reader = PartitionReader(Source("local", settings), name, 0)
     try:
-        told = [(of.offset(), of.error() is None) for part in ((1, 30), (30, 75)) for of in reader.read(*part)]
+        record = [
+            (record.offset(), record.error() is None) for part in ((1, 30), (30, 75)) for record in reader.read(*part)
+        ]
     finally:
         reader.close()
 
-    assert told == [(o, o < 3 or o >= 73) for o in range(1, 75)]
+    assert record == [(o, o < 3 or o >= 73) for o in range(1, 75)]
 
 
 def test_other_partitions_flow_beside_a_batch_that_cannot_be_unpacked(cluster: Cluster, topic: Topic) -> None:
@@ -126,7 +131,11 @@ def test_other_partitions_flow_beside_a_batch_that_cannot_be_unpacked(cluster: C
 
     batches = list(read_ranges(small, [Range(names[0], 0, 0, 35), Range(names[1], 0, 0, 5)]))
 
-    places = [place for of in batches for place in zip(of["topic"].to_pylist(), of["offset"].to_pylist(), strict=True)]
+    places = [
+        place
+        for batch in batches
+        for place in zip(batch["topic"].to_pylist(), batch["offset"].to_pylist(), strict=True)
+    ]
     assert sorted(places) == sorted([(names[0], o) for o in range(35)] + [(names[1], o) for o in range(5)])
 
 

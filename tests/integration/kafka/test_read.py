@@ -58,23 +58,23 @@ def test_bytes_arrive_unchanged(cluster: Cluster, topic: Topic) -> None:
     """Keys, values, headers and times come back as sent; null and empty stay two things."""
     name = topic()
     binary = bytes(range(256))
-    sent = [
+    records = [
         OutgoingRecord(b"k", b"v", (("h", b"1"), ("h", None), ("é", b"")), 1_663_027_200_123),
         OutgoingRecord(None, None, (), 1),
         OutgoingRecord(b"", b"", (("binary", binary),), 1_700_000_000_000),
         OutgoingRecord(binary, binary, (), 1_700_000_000_001),
     ]
-    for record in sent:  # one by one: without keys alike, their order is the order of the calls
+    for record in records:  # one by one: without keys alike, their order is the order of the calls
         produce(cluster, name, [record])
 
     rows = read(cluster, name, 0, 4)
 
     assert [(r["topic"], r["partition"], r["offset"]) for r in rows] == [(name, 0, offset) for offset in range(4)]
-    assert [(r["key"], r["value"]) for r in rows] == [(r.key, r.value) for r in sent]
+    assert [(r["key"], r["value"]) for r in rows] == [(r.key, r.value) for r in records]
     assert [r["headers"] for r in rows] == [
-        [{"key": key, "value": value} for key, value in record.headers] or None for record in sent
+        [{"key": key, "value": value} for key, value in record.headers] or None for record in records
     ]
-    assert [int(r["timestamp"].timestamp() * 1_000) for r in rows] == [r.timestamp_ms for r in sent]
+    assert [int(r["timestamp"].timestamp() * 1_000) for r in rows] == [r.timestamp_ms for r in records]
     assert {r["timestamp_type"] for r in rows} == {0}
 
 
@@ -96,8 +96,8 @@ def test_partitions_read_at_once_neither_lose_nor_mix_records(cluster: Cluster, 
 
     rows = pa.Table.from_batches(batches, KAFKA_SCHEMA).to_pylist()
     for r in ranges:
-        found = [row["offset"] for row in rows if (row["topic"], row["partition"]) == (r.topic, r.partition)]
-        assert found == list(range(r.start, r.end))
+        offsets = [row["offset"] for row in rows if (row["topic"], row["partition"]) == (r.topic, r.partition)]
+        assert offsets == list(range(r.start, r.end))
     assert len(rows) == sum(r.span for r in ranges)
     assert max(batch.num_rows for batch in batches) <= 1_000
 
@@ -179,8 +179,8 @@ def test_markers_and_aborted_records_neither_hang_nor_leak(
     for start in range(19):
         for end in range(start, 19):
             rows = read(cluster, name, start, end)
-            found = {row["offset"]: row["value"] for row in rows}
-            assert found == {o: v for o, v in expected.items() if start <= o < end}, (start, end)
+            values = {row["offset"]: row["value"] for row in rows}
+            assert values == {o: v for o, v in expected.items() if start <= o < end}, (start, end)
 
 
 def test_deleted_records_are_not_skipped(cluster: Cluster, topic: Topic) -> None:
@@ -270,15 +270,15 @@ def test_lost_leader_is_told_apart_from_missing_partition(cluster: Cluster, unre
     """The client has one word for a partition that is gone, one that is led again in a moment, and brokers that are silent."""
     name = topic()
 
-    def explained_error(asked: Cluster, place: tuple[str, int]) -> FrazilError:
+    def explained_error(cluster_asked: Cluster, place: tuple[str, int]) -> FrazilError:
         client_errors = ErrorLog()
-        client = consumer(asked, client_errors)
-        reading = _Reading(asked, client, client_errors, {place: Range(*place, 0, 1)})
+        client = consumer(cluster_asked, client_errors)
+        reading = _Reading(cluster_asked, client, client_errors, {place: Range(*place, 0, 1)})
         try:
             cause = reading._explain(KafkaError(KafkaError._UNKNOWN_PARTITION), place)
         finally:
             reading.close()
-        return translate(cause, asked, topic=place[0], partition=place[1])
+        return translate(cause, cluster_asked, topic=place[0], partition=place[1])
 
     assert isinstance(explained_error(cluster, (name, 0)), Retryable)
     assert isinstance(explained_error(cluster, (name, 7)), Terminal)

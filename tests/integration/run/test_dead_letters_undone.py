@@ -62,11 +62,11 @@ def test_rollback_past_replay_opens_dead_letters_again(good_now: Any) -> None:
 
     to_table(good_now)
     good_now.run()
-    gone = places(good_now)
-    found = run_dead_letter_replay(good_now)
+    places_before = places(good_now)
+    result = run_dead_letter_replay(good_now)
 
-    assert gone == [(0, o) for o in range(0, 12, 2)]
-    assert found.landed == 6
+    assert places_before == [(0, o) for o in range(0, 12, 2)]
+    assert result.landed == 6
     assert places(good_now) == EVERY
     assert_clean(good_now)
 
@@ -74,11 +74,13 @@ def test_rollback_past_replay_opens_dead_letters_again(good_now: Any) -> None:
 def test_only_open_dead_letters_are_counted(good_now: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests tell how many are open; files are read only where a rollback opened letters again."""
     read: list[str] = []
-    monkeypatch.setattr(dead_letters, "file_rows", lambda *of: read.append(of[1].file.file_path) or file_rows(*of))
+    monkeypatch.setattr(
+        dead_letters, "file_rows", lambda *arguments: read.append(arguments[1].file.file_path) or file_rows(*arguments)
+    )
 
     def counted() -> int | None:
-        found = reading.read(good_now.project, good_now.pipeline)
-        return with_open_letters(found, good_now.project, good_now.pipeline).open_letters
+        condition = reading.read(good_now.project, good_now.pipeline)
+        return with_open_letters(condition, good_now.project, good_now.pipeline).open_letters
 
     assert (counted(), read) == (6, [])
     run_dead_letter_replay(good_now, LetterChoice(places=frozenset(Place(good_now.topic, 0, o) for o in (1, 3))))
@@ -130,12 +132,12 @@ def test_dead_letters_of_recreated_topic_stay(good_now: Any) -> None:
     """Their rows would be taken for its successor's: they are left as they are, and counted."""
     recreate_topic(good_now, 1)
     reset(good_now, "earliest")
-    said: list[str] = []
+    lines: list[str] = []
 
-    found = replay_dead_letters(scope(good_now, said.append), LetterChoice(), request())
+    result = replay_dead_letters(scope(good_now, lines.append), LetterChoice(), request())
 
-    assert found.tried == 0
-    assert any("6 dead letters of topics that were recreated since" in line for line in said)
+    assert result.tried == 0
+    assert any("6 dead letters of topics that were recreated since" in line for line in lines)
 
 
 def test_only_dead_letter_of_present_topic_lands_at_shared_offset(good_now: Any) -> None:
@@ -148,10 +150,10 @@ def test_only_dead_letter_of_present_topic_lands_at_shared_offset(good_now: Any)
     first, second = run_dead_letter_replay(good_now), run_dead_letter_replay(good_now)
 
     assert (first.tried, first.dead_codes, second.tried) == (1, {"INVALID_JSON": 1}, 1)
-    told = {
+    facts = {
         row["_frazil_batch"]: (row["code"], row["attempts"]) for row in good_now.rows(LETTERS) if row["offset"] == 1
     }
-    assert told == {1: ("WRONG_TYPE", 1), max(told): ("INVALID_JSON", 3)}
+    assert facts == {1: ("WRONG_TYPE", 1), max(facts): ("INVALID_JSON", 3)}
     assert_clean(good_now)
 
 
@@ -196,12 +198,12 @@ def test_records_that_came_twice_do_not_land_again(good_now: Any) -> None:
     reset(good_now, "earliest", allow_duplicates=True)
     good_now.run()
     before = places(good_now)
-    said: list[str] = []
+    lines: list[str] = []
 
-    found = replay_dead_letters(scope(good_now, said.append), LetterChoice(), request())
+    result = replay_dead_letters(scope(good_now, lines.append), LetterChoice(), request())
 
-    assert found.tried == 0
-    assert any("of records that a reset let land twice" in line for line in said)
+    assert result.tried == 0
+    assert any("of records that a reset let land twice" in line for line in lines)
     assert places(good_now) == before
 
 
@@ -220,9 +222,9 @@ def test_undone_rollback_lands_no_dead_letter_again(good_now: Any) -> None:
     listed = still_listed(good_now)
     run_dead_letter_replay(good_now)
 
-    told = {of.offset: of.row_batch for of in listed}
-    assert told[1] is not None
-    assert {told[offset] for offset in (5, 7, 9, 11)} == {None}
+    letter = {letter.offset: letter.row_batch for letter in listed}
+    assert letter[1] is not None
+    assert {letter[offset] for offset in (5, 7, 9, 11)} == {None}
 
     assert places(good_now) == EVERY
     assert_clean(good_now)

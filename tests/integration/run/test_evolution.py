@@ -17,16 +17,7 @@ from frazil.records.model.spec import Evolution
 from frazil.run.staging.stage import StageOrder, stage_inline
 from tests.evolving import changes, evolving, files, put, rewritten, rows, task_by_task, types
 from tests.integration.run.conftest import AtFailpoint
-from tests.operations import (
-    LETTERS,
-    Killed,
-    assert_clean,
-    drop,
-    lake,
-    ledger,
-    repair,
-    replay,
-)
+from tests.operations import LETTERS, Killed, assert_clean, drop, lake, ledger, repair, replay
 
 MakeShop = Callable[..., Any]
 

@@ -11,17 +11,7 @@ import pytest
 from frazil.errors import Terminal
 from tests.fan_out import TABLES, closing, expected, fanned_out, file_of, fill, outcomes
 from tests.integration.run.conftest import AtFailpoint
-from tests.operations import (
-    LEDGER,
-    Killed,
-    assert_clean,
-    lake,
-    ledger,
-    repair,
-    replay,
-    reset,
-    send,
-)
+from tests.operations import LEDGER, Killed, assert_clean, lake, ledger, repair, replay, reset, send
 
 MakeShop = Callable[..., Any]
 NUMBERS = range(20)

@@ -12,17 +12,7 @@ from frazil.batch.changes import LetterChoice
 from frazil.errors import Terminal
 from frazil.run.repair.dead_letter_replay import replay_dead_letters
 from tests.fan_out import fanned_out, file_of, fill, outcomes
-from tests.operations import (
-    LETTERS,
-    assert_clean,
-    drop,
-    lake,
-    repair,
-    request,
-    roll_back,
-    scope,
-    send,
-)
+from tests.operations import LETTERS, assert_clean, drop, lake, repair, request, roll_back, scope, send
 
 MakeShop = Callable[..., Any]
 KIND = "\nroute: {{static: {{field: kind, tables: {{shop.orders: order, shop.refunds: refund}}}}, otherwise: {}}}\n"

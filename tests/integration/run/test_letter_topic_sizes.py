@@ -13,12 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from frazil.kafka.admin.topics import ready_topic
 from tests.letter_topic import limit, sending
-from tests.operations import (
-    assert_clean,
-    bad,
-    order,
-    send,
-)
+from tests.operations import assert_clean, bad, order, send
 from tests.topic_reader import committed, values
 
 MakeShop = Callable[..., Any]

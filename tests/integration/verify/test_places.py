@@ -58,12 +58,12 @@ def consumed(orders: Any, start: int, end: int) -> list[Any]:
         consumer.close()
 
 
-def kinds(found: Any) -> list[str]:
-    return [difference.kind for difference in found.differences]
+def kinds(verification: Any) -> list[str]:
+    return [difference.kind for difference in verification.differences]
 
 
-def totals(found: Any, *names: str) -> tuple[int, ...]:
-    return tuple(sum(getattr(partition, name) for partition in found.partitions) for name in names)
+def totals(verification: Any, *names: str) -> tuple[int, ...]:
+    return tuple(sum(getattr(partition, name) for partition in verification.partitions) for name in names)
 
 
 @pytest.fixture
@@ -93,21 +93,21 @@ def exploded(shop: Make) -> Any:
 
 def test_filtered_records_are_not_missed(filtered: Any, check: Make) -> None:
     """What a transform leaves out is in the ledger's count, and the verdict says what was not compared."""
-    found = check(filtered)
+    report = check(filtered)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "records", "rows", "letters", "filtered") == (6, 3, 1, 2)
-    assert not found.values_compared
-    assert found.values_not_compared_because == "transforms change them (Flatten)"
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "records", "rows", "letters", "filtered") == (6, 3, 1, 2)
+    assert not report.values_compared
+    assert report.values_not_compared_because == "transforms change them (Flatten)"
 
 
 def test_lost_row_does_not_pass_for_filtered_record(filtered: Any, check: Make, table: Make) -> None:
     """The ledger says how many were left out; one more is missing, although nobody can say which one."""
     table(filtered).delete(id=2)
-    found = check(filtered)
+    report = check(filtered)
 
-    assert kinds(found) == ["missing"]
-    assert "batch 1 filtered 2 others" in found.differences[0].expected
+    assert kinds(report) == ["missing"]
+    assert "batch 1 filtered 2 others" in report.differences[0].expected
 
 
 def test_row_of_filtered_record_is_found(filtered: Any, check: Make, table: Make) -> None:
@@ -131,10 +131,10 @@ def test_doubled_row_or_spoiled_dead_letter_is_found(filtered: Any, check: Make,
 
 def test_rows_of_one_list_are_not_called_doubles(exploded: Any, check: Make) -> None:
     """A record may have several rows, or none if its list is empty."""
-    found = check(exploded)
+    report = check(exploded)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "records", "rows", "letters", "filtered") == (4, 4, 1, 1)
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "records", "rows", "letters", "filtered") == (4, 4, 1, 1)
 
 
 @pytest.mark.parametrize("item", ["b", "d"])
@@ -160,10 +160,10 @@ def test_values_of_text_format_are_compared(shop: Make, check: Make, table: Make
     orders = plain.with_pipeline(TEXTS % plain.topic)
     orders.produce([b"a", None, b"\xff", b"c"])
     orders.run()
-    found = check(orders)
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "records", "rows", "letters", "filtered") == (4, 2, 1, 1)
-    assert found.values_compared
+    report = check(orders)
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "records", "rows", "letters", "filtered") == (4, 2, 1, 1)
+    assert report.values_compared
 
     table(orders).overwrite(lambda row: row | ({"value": "b"} if row["value"] == "c" else {}))
     assert kinds(check(orders)) == ["changed"]
@@ -174,10 +174,10 @@ def test_removed_transform_does_not_make_older_batches_wrong(filtered: Any, chec
     edited = filtered.with_pipeline(FILTERED.replace("transforms:", "#").replace("- {type: ", "# ") % filtered.topic)
     edited.produce([order(5)])
     edited.run()
-    found = check(edited)
-    assert found.is_clean, list(map(str, found.differences))
-    assert totals(found, "records", "filtered", "lenient") == (7, 2, 0)
-    assert [batches for why, batches in found.batches_not_judged.items() if "Flatten" in why] == [(1,)]
+    report = check(edited)
+    assert report.is_clean, list(map(str, report.differences))
+    assert totals(report, "records", "filtered", "lenient") == (7, 2, 0)
+    assert [batches for why, batches in report.batches_not_judged.items() if "Flatten" in why] == [(1,)]
 
     table(edited).delete(id=2)
     assert kinds(check(edited)) == ["missing"]
@@ -198,11 +198,11 @@ def test_options_are_read_as_written(shop: Make, check: Make) -> None:
         ]
     )
     orders.run()
-    found = check(orders)
+    report = check(orders)
 
-    assert found.is_clean, list(map(str, found.differences))
-    assert found.values_compared
-    assert totals(found, "records", "rows", "letters", "filtered") == (6, 2, 2, 2)
+    assert report.is_clean, list(map(str, report.differences))
+    assert report.values_compared
+    assert totals(report, "records", "rows", "letters", "filtered") == (6, 2, 2, 2)
 
 
 OPTIONS = """

@@ -186,12 +186,12 @@ def test_problems_of_unwatched_pipeline_are_closed():
     assert record_attempt(page, message, desk.now, was_sent=True).entries == {}
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_problems_of_another_page_continue_here_with_their_channels(known: bool):
+@pytest.mark.parametrize("is_known_page", [False, True])
+def test_problems_of_another_page_continue_here_with_their_channels(is_known_page: bool):
     """A trouble of another page goes on in this one, with who was told."""
     elsewhere, desk = Desk(("mail",)), Desk(("mail",))
     elsewhere.look(STALE)
-    if known:
+    if is_known_page:
         desk.look(STALE)
         desk.away = {"mail"}
         desk.look()

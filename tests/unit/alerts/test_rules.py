@@ -28,7 +28,7 @@ def case(condition: Condition = WELL, **fields: object) -> Case:
     return Case(condition, **fields_of_case)
 
 
-def told(example: Case) -> dict[str, str]:
+def told_lines(example: Case) -> dict[str, str]:
     """Kinds that hold -> their severity."""
     return {kind: notice.severity for kind, notice in judge(example).items() if notice is not None}
 
@@ -41,9 +41,13 @@ def cause(example: Case, kind: str) -> str:
 
 
 def left(
-    said: str = "no such topic\n  next: make it", *, final: bool = True, run: str = "r1", chore: ChoreKind | None = None
+    message: str = "no such topic\n  next: make it",
+    *,
+    final: bool = True,
+    run: str = "r1",
+    chore: ChoreKind | None = None,
 ) -> Failure:
-    return failure("ingest__pizzas", run, NOW - timedelta(minutes=1), said, final=final, chore=chore)
+    return failure("ingest__pizzas", run, NOW - timedelta(minutes=1), message, final=final, chore=chore)
 
 
 def test_healthy_pipeline_raises_no_alert():
@@ -71,7 +75,7 @@ def test_stale_table_raises_alert_with_its_figures():
     """Older than promised by what is unread: the notice says through when, how late, and how much waits."""
     late = replace(WELL, complete_through=NOW - timedelta(minutes=40), lag=1200, lag_seconds=2_000.0)
 
-    assert told(case(late)) == {"stale": "critical"}
+    assert told_lines(case(late)) == {"stale": "critical"}
     assert "complete only through 2026-05-01 11:26:40 UTC" in cause(case(late), "stale")
     assert "1,200 records" in cause(case(late), "stale")
 
@@ -146,8 +150,8 @@ def test_lag_is_judged_only_above_a_configured_limit():
     """Without a number no lag is too much; above one it is told."""
     behind = replace(WELL, lag=5_000, lag_seconds=60.0)
 
-    assert told(case(behind)) == {}
-    assert told(case(behind, alerts=Alerts(lag=4_999))) == {"lag": "warning"}
+    assert told_lines(case(behind)) == {}
+    assert told_lines(case(behind, alerts=Alerts(lag=4_999))) == {"lag": "warning"}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ def test_growing_lag_is_reported_after_four_worse_intervals(fewest: tuple[int, .
 
 
 @pytest.mark.parametrize(
-    ("left", "age", "near"),
+    ("seconds_left", "age", "is_near"),
     [
         (20 * 3600.0, 6 * DAY, True),  # of a week, less than a day is left
         (30 * 3600.0, 6 * DAY, False),
@@ -177,13 +181,13 @@ def test_growing_lag_is_reported_after_four_worse_intervals(fewest: tuple[int, .
         (None, 600.0, False),  # kept for ever
     ],
 )
-def test_retention_is_reported_a_day_or_a_quarter_before(left: float | None, age: float, near: bool):
+def test_retention_is_reported_a_day_or_a_quarter_before(seconds_left: float | None, age: float, is_near: bool):
     """A day before, of topics that keep less than four days a quarter of what they keep."""
-    partition = Retention("orders", 3, headroom=10, seconds_left=left, cut_to_seconds=age)
+    partition = Retention("orders", 3, headroom=10, seconds_left=seconds_left, cut_to_seconds=age)
     example = case(replace(WELL, lag=10, lag_seconds=age, retention=(partition,)), objective=timedelta(days=30))
 
-    assert ("retention" in told(example)) is near
-    if near:
+    assert ("retention" in told_lines(example)) is is_near
+    if is_near:
         assert "topic orders, partition 3: " in cause(example, "retention")
 
 
@@ -203,12 +207,12 @@ def test_failed_run_is_reported_with_cause_and_remedy():
 
     assert notice is not None
     assert (notice.severity, notice.cause, notice.next_step) == ("critical", "Run r1\nno such topic", "make it")
-    assert told(case(FAILED, failure=left(final=False))) == {"failed_run": "warning"}
+    assert told_lines(case(FAILED, failure=left(final=False))) == {"failed_run": "warning"}
 
 
 def test_killed_run_is_reported_by_airflow_state_alone():
     """Airflow's word is enough."""
-    assert told(case(FAILED)) == {"failed_run": "warning"}
+    assert told_lines(case(FAILED)) == {"failed_run": "warning"}
     assert "Run r1" in cause(case(FAILED), "failed_run")
 
 
@@ -216,18 +220,18 @@ def test_run_to_be_retried_is_reported_only_after_configured_failures():
     """Fewer failures than asked for are not told, unless a person must act."""
     patient = Alerts(failures=3)
 
-    assert told(case(FAILED, alerts=patient, failure=left(final=False))) == {}
-    assert told(case(FAILED, alerts=patient, failure=left())) == {"failed_run": "critical"}
+    assert told_lines(case(FAILED, alerts=patient, failure=left(final=False))) == {}
+    assert told_lines(case(FAILED, alerts=patient, failure=left())) == {"failed_run": "critical"}
     thrice = replace(FAILED, runs=replace(FAILED.runs, failures=3))
-    assert told(case(thrice, alerts=patient, failure=left(final=False))) == {"failed_run": "warning"}
+    assert told_lines(case(thrice, alerts=patient, failure=left(final=False))) == {"failed_run": "warning"}
 
 
 def test_failure_is_reported_at_once_where_failures_cannot_be_counted():
     """Where Airflow can't be asked the first is told; where it counts, so many are waited for."""
     patient, some = Alerts(failures=3), left(final=False)
 
-    assert told(case(alerts=patient, failure=some)) == {"failed_run": "warning"}
-    assert told(case(replace(WELL, runs=Runs(failures=0)), alerts=patient, failure=some)) == {}
+    assert told_lines(case(alerts=patient, failure=some)) == {"failed_run": "warning"}
+    assert told_lines(case(replace(WELL, runs=Runs(failures=0)), alerts=patient, failure=some)) == {}
 
 
 def test_failure_before_a_later_success_is_not_reported():
@@ -235,15 +239,15 @@ def test_failure_before_a_later_success_is_not_reported():
     later = replace(WELL, runs=Runs(last_state="success", last_ended_at=NOW))
     landed = replace(WELL, complete_through=NOW)
 
-    assert told(case(later, failure=left())) == {}
-    assert told(case(landed, failure=left())) == {}
+    assert told_lines(case(later, failure=left())) == {}
+    assert told_lines(case(landed, failure=left())) == {}
 
 
 def test_failure_after_an_earlier_success_is_reported():
     """The run whose task just failed has not ended yet: the last that did is older."""
     earlier = replace(WELL, runs=Runs(last_state="success", last_ended_at=NOW - timedelta(minutes=6)))
 
-    assert told(case(earlier, failure=left())) == {"failed_run": "critical"}
+    assert told_lines(case(earlier, failure=left())) == {"failed_run": "critical"}
 
 
 def test_killed_run_stays_open_while_airflow_is_unreachable():
@@ -254,7 +258,7 @@ def test_killed_run_stays_open_while_airflow_is_unreachable():
 
 def test_failure_stays_open_without_airflow_until_batch_lands():
     """Nothing has landed since: it holds."""
-    assert told(case(failure=left())) == {"failed_run": "critical"}
+    assert told_lines(case(failure=left())) == {"failed_run": "critical"}
 
 
 @pytest.mark.parametrize("kind", ["failed_maintenance", "failed_report", "failed_replay"])
@@ -262,6 +266,6 @@ def test_failure_outside_ingestion_has_a_kind_of_its_own(kind: ChoreKind):
     """It has a kind of its own, and can wait."""
     failure = left(chore=kind)
 
-    assert told(case(chores={kind: failure})) == {kind: "warning"}
+    assert told_lines(case(chores={kind: failure})) == {kind: "warning"}
     assert cause(case(chores={kind: failure}), kind) == "Run r1\nno such topic"
     assert Failure.from_json(failure.to_json()) == failure

@@ -34,10 +34,10 @@ def positions_in(draw: st.DrawFn, facts: ClusterFacts) -> Position:
     """A position that fits: it knows some of the topics, and of each the first partitions."""
     topics = {}
     for name, topic in facts.topics.items():
-        known = draw(st.integers(0, len(topic.partitions)))
-        at = tuple(draw(st.integers(p.log_start, p.high_watermark)) for p in topic.partitions[:known])
+        count = draw(st.integers(0, len(topic.partitions)))
+        offset = tuple(draw(st.integers(p.log_start, p.high_watermark)) for p in topic.partitions[:count])
         if draw(st.booleans()):
-            topics[name] = TopicPosition(topic.id, at, at)
+            topics[name] = TopicPosition(topic.id, offset, offset)
     if draw(st.booleans()):
         topics["gone"] = TopicPosition("id-gone", (3,), (9,))
     return Position(draw(st.integers(0, 9)), 0, CLUSTER, topics)
@@ -82,18 +82,18 @@ def position_at(*following: int, topic_id: str | None = "id-1", cluster: str = C
 
 def follow(pieces: tuple[Range, ...]) -> dict[tuple[str, int], list[tuple[int, int]]]:
     """Start and end of every piece, by partition, in order."""
-    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    bounds: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for piece in pieces:
-        found.setdefault((piece.topic, piece.partition), []).append((piece.start, piece.end))
-    return found
+        bounds.setdefault((piece.topic, piece.partition), []).append((piece.start, piece.end))
+    return bounds
 
 
 def assert_tiles(pieces: tuple[Range, ...], ranges: tuple[Range, ...]) -> None:
     """The pieces of each range follow each other without gap or overlap, and none is empty."""
-    found = follow(pieces)
-    assert found.keys() == {(r.topic, r.partition) for r in ranges if r.span}
+    pieces_followed = follow(pieces)
+    assert pieces_followed.keys() == {(r.topic, r.partition) for r in ranges if r.span}
     for r in ranges:
         if r.span:
-            bounds = found[r.topic, r.partition]
+            bounds = pieces_followed[r.topic, r.partition]
             assert [r.start, *(end for _, end in bounds)] == [*(start for start, _ in bounds), r.end]
             assert all(start < end for start, end in bounds)

@@ -80,8 +80,8 @@ class Broker:
         """Let retention delete the oldest records of a partition."""
         topic = self.topics[name]
         logs = list(topic.partitions)
-        at = partition % len(logs)
-        logs[at] = replace(logs[at], log_start=min(logs[at].log_start + records, logs[at].stable_end))
+        index = partition % len(logs)
+        logs[index] = replace(logs[index], log_start=min(logs[index].log_start + records, logs[index].stable_end))
         self.topics[name] = replace(topic, partitions=tuple(logs))
 
 
@@ -148,13 +148,13 @@ class Tables:
             fates: What must have become of every offset afterwards.
         """
         n = batch.position.n
-        landed = tuple(Outcome(of, r.topic, n) for r in batch.ranges for of in offsets_of(batch.position, r))
+        landed = tuple(Outcome(offset, r.topic, n) for r in batch.ranges for offset in offsets_of(batch.position, r))
         letters = tuple(outcome for outcome in landed if (outcome.of.offset * 7 + n * 3) % 5 < 2)
         rows = tuple(outcome for outcome in landed if outcome not in letters)
-        kept = tuple(row for row in self.main.rows if not goes(row, batch.removed))
+        kept_rows = tuple(row for row in self.main.rows if not goes(row, batch.removed))
         # What a snapshot summary and a ledger row hold is text.
         position = Position.from_json(batch.position.to_json())
-        self.main = Snapshot(position, kept + rows, (*self.main.past, self.main), dict(fates))
+        self.main = Snapshot(position, kept_rows + rows, (*self.main.past, self.main), dict(fates))
         self.letters = tuple(o for o in self.letters if not goes(o, batch.removed_letters)) + letters
         self.ledger.append(replace(batch, position=position))
         self.snapshots.append(self.main)
@@ -179,7 +179,7 @@ class Tables:
 
 def offsets_of(position: Position, r: Range) -> Iterable[Offset]:
     """The offsets of a range, in the incarnation that the position knows."""
-    return (Offset(position.topics[r.topic].id, r.partition, at) for at in range(r.start, r.end))
+    return (Offset(position.topics[r.topic].id, r.partition, number) for number in range(r.start, r.end))
 
 
 def passed(
@@ -193,13 +193,17 @@ def passed(
         after: The position it was moved to.
         first: Where partitions were begun.
     """
-    found = dict(fates)
+    outcomes = dict(fates)
     for name, topic in after.topics.items():
-        known = before.topics.get(name)
-        for number, at in enumerate(topic.next):
+        topic_before = before.topics.get(name)
+        for number, start in enumerate(topic.next):
             key = topic.id, number
-            was = before.next_offset(name, number) if known is not None and known.id == topic.id else None
+            was = before.next_offset(name, number) if topic_before is not None and topic_before.id == topic.id else None
             begin = first[key] if was is None else was
-            found = {of: fate for of, fate in found.items() if of[:2] != key or of.offset < at}
-            found |= {Offset(*key, o): False for o in range(begin, at)}
-    return found
+            outcomes = {
+                key_of_outcome: fate
+                for key_of_outcome, fate in outcomes.items()
+                if key_of_outcome[:2] != key or key_of_outcome.offset < start
+            }
+            outcomes |= {Offset(*key, o): False for o in range(begin, start)}
+    return outcomes

@@ -85,17 +85,17 @@ def test_all_mismatches_are_in_one_message() -> None:
     assert caught.value.message.count("\n") == 3
 
 
-def dead(count: int, of: int) -> tuple[tuple[Range, ...], Staged]:
+def dead(count: int, read: int) -> tuple[tuple[Range, ...], Staged]:
     letters = (StagedFile("l", count, 1, "{}"),)
-    rows = (StagedFile("r", of - count, 1, "{}"),)
+    rows = (StagedFile("r", read - count, 1, "{}"),)
     whole = Staged(
-        {("t", 0): Counts(of, of - count, count, 0)}, {"bad_json": count}, {"rows": rows, "letters": letters}
+        {("t", 0): Counts(read, read - count, count, 0)}, {"bad_json": count}, {"rows": rows, "letters": letters}
     )
-    return (Range("t", 0, 0, of),), whole
+    return (Range("t", 0, 0, read),), whole
 
 
 @pytest.mark.parametrize(
-    ("count", "of", "tolerance"),
+    ("count", "read", "tolerance"),
     [
         (100, 1000, Tolerance(0.1, 1000, None)),
         (300, 1000, Tolerance(0.3, 1000, None)),
@@ -105,15 +105,15 @@ def dead(count: int, of: int) -> tuple[tuple[Range, ...], Staged]:
         (1000, 1000, Tolerance(1, 0, None)),
     ],
 )
-def test_batch_exactly_at_the_limit_is_published(count: int, of: int, tolerance: Tolerance) -> None:
+def test_batch_exactly_at_the_limit_is_published(count: int, read: int, tolerance: Tolerance) -> None:
     """The limits are the largest values that pass; smaller batches are not judged by their rate."""
-    ranges, whole = dead(count, of)
+    ranges, whole = dead(count, read)
 
     audit(ranges, whole, ("rows",), "letters", tolerance)
 
 
 @pytest.mark.parametrize(
-    ("count", "of", "tolerance", "allowed"),
+    ("count", "read", "tolerance", "allowed"),
     [
         (101, 1000, Tolerance(0.1, 1000, None), "at most 10.0%"),
         (1000, 1000, Tolerance(0.1, 1000, None), "at most 10.0%"),
@@ -123,16 +123,16 @@ def test_batch_exactly_at_the_limit_is_published(count: int, of: int, tolerance:
         (1, 1, Tolerance(1, 0, 0), "at most 0 "),
     ],
 )
-def test_batch_just_above_the_limit_is_refused(count: int, of: int, tolerance: Tolerance, allowed: str) -> None:
+def test_batch_just_above_the_limit_is_refused(count: int, read: int, tolerance: Tolerance, allowed: str) -> None:
     """One letter more than tolerated and nothing is published; the message has counts, limit and codes."""
-    ranges, whole = dead(count, of)
+    ranges, whole = dead(count, read)
 
-    with pytest.raises(Terminal, match=rf"{count} of {of} .*{allowed}.*bad_json {count}"):
+    with pytest.raises(Terminal, match=rf"{count} of {read} .*{allowed}.*bad_json {count}"):
         audit(ranges, whole, ("rows",), "letters", tolerance)
 
 
 @pytest.mark.parametrize(
-    ("others", "tolerance", "is_published"),
+    ("good", "tolerance", "is_published"),
     [
         (0, Tolerance(0.1, 1000, None), True),
         (100, Tolerance(0.1, 1000, None), True),
@@ -142,19 +142,19 @@ def test_batch_just_above_the_limit_is_refused(count: int, of: int, tolerance: T
     ],
 )
 def test_records_of_tables_that_are_not_made_count_by_their_number_alone(
-    others: int, tolerance: Tolerance, is_published: bool
+    good: int, tolerance: Tolerance, is_published: bool
 ) -> None:
-    ranges, whole = dead(500 + others, 1000)
-    whole = replace(whole, dead_codes={"TABLE_NOT_MADE": 500, "bad_json": others})
+    ranges, whole = dead(500 + good, 1000)
+    whole = replace(whole, dead_codes={"TABLE_NOT_MADE": 500, "bad_json": good})
 
     if not is_published:
         with pytest.raises(Terminal, match="nothing was published") as refused:
             audit(ranges, whole, ("rows",), "letters", tolerance)
         assert "dead-letters replay" not in refused.value.message  # there is no letter of them
         return
-    told = str(audit(ranges, whole, ("rows",), "letters", tolerance))
-    assert "TABLE_NOT_MADE 500" in told
-    assert "wait for: frazil dead-letters replay" in told
+    report = str(audit(ranges, whole, ("rows",), "letters", tolerance))
+    assert "TABLE_NOT_MADE 500" in report
+    assert "wait for: frazil dead-letters replay" in report
 
 
 def test_first_bad_record_is_named() -> None:
@@ -239,19 +239,19 @@ def test_topic_recreated_while_staging_is_refused(facts: ClusterFacts, message: 
 
 def test_refusal_of_recreated_topic_has_the_command_that_resolves_it() -> None:
     """The next step is the whole command, with pipeline and topic."""
-    with pytest.raises(Terminal) as told:
+    with pytest.raises(Terminal) as error:
         check_identity(PLAN, facts_of((0, 5, 5), topic_id="id-2"), {"orders"}, "p")
 
-    assert reset_command(told.value) == ResetCommand("p", "earliest", "orders")
+    assert reset_command(error.value) == ResetCommand("p", "earliest", "orders")
 
 
 def test_topic_without_staged_ranges_does_not_stop_a_batch() -> None:
     """Only topics that were staged are looked at: an idle one may go, and is asked about at the next plan."""
-    gone = ClusterFacts("cluster-a", {})
-    check_identity(PLAN, gone, (), "p")
+    empty_cluster = ClusterFacts("cluster-a", {})
+    check_identity(PLAN, empty_cluster, (), "p")
 
     with pytest.raises(Retryable, match="orders was deleted while it was read"):
-        check_identity(PLAN, gone, {"orders"}, "p")
+        check_identity(PLAN, empty_cluster, {"orders"}, "p")
 
 
 counts = st.builds(Counts, *[st.integers(0, 1000)] * 4)

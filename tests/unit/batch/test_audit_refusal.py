@@ -64,10 +64,10 @@ def test_position_that_does_not_fit_is_refused_with_its_command(case: str) -> No
     """Lost or foreign offsets stop the pipeline with their coordinates and the whole command; there is no fallback."""
     position, facts, message, command = CASES[case]
 
-    with pytest.raises(Terminal, match=message) as told:
+    with pytest.raises(Terminal, match=message) as error:
         check_position(position, facts, "pizzas", "fail")
 
-    assert reset_command(told.value) == command
+    assert reset_command(error.value) == command
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "retention passed"])
@@ -83,12 +83,12 @@ def test_permission_to_skip_lost_records_covers_no_other_fault(case: str) -> Non
 def test_command_in_a_refusal_resolves_it(case: str) -> None:
     """After exactly the reset that the refusal names, the position is accepted, and no other partition was moved."""
     position, facts, _, _ = CASES[case]
-    with pytest.raises(Terminal) as told:
+    with pytest.raises(Terminal) as error:
         check_position(position, facts, "pizzas", "fail")
-    command = reset_command(told.value)
+    command = reset_command(error.value)
     targets = {"earliest": EARLIEST, "latest": LATEST}
     target = targets[command.to] if command.offsets is None else Target("offsets", offsets=file_of(command.offsets))
-    offsets = {key: at for key, at in resolve(target, facts, {}).items() if command.topic in (None, key[0])}
+    offsets = {key: offset for key, offset in resolve(target, facts, {}).items() if command.topic in (None, key[0])}
 
     after = reset_position(position, facts, offsets, 5, 1)
 
@@ -122,22 +122,24 @@ def test_log_is_checked_only_under_another_leader(case: str) -> None:
     assert changed_leaders(position, facts_of(log, topic_id="another")) == {}
 
 
-@pytest.mark.parametrize(("end", "to"), [(3, 3), (1, 2), (None, 2)], ids=["known", "below the log", "unknown epoch"])
-def test_truncated_log_is_read_from_its_end_after_reset(end: int | None, to: int) -> None:
+@pytest.mark.parametrize(
+    ("end", "target_offset"), [(3, 3), (1, 2), (None, 2)], ids=["known", "below the log", "unknown epoch"]
+)
+def test_truncated_log_is_read_from_its_end_after_reset(end: int | None, target_offset: int) -> None:
     """The refusal names partition, offset and both epochs; after its reset nothing is asked, and the log is read from there."""
     position, facts = position_with(5, 6, epochs=(2, 2)), facts_of((0, 9, 9, 2), (2, 9, 9, 4))
-    asked = changed_leaders(position, facts)
+    leaders = changed_leaders(position, facts)
 
     with pytest.raises(
         Terminal, match=r"topic orders, partition 1: .*position is 6 in leader epoch 2, .*leader epoch 4"
-    ) as told:
-        check_truncations(position, facts, dict.fromkeys(asked, end), "pizzas")
+    ) as error:
+        check_truncations(position, facts, dict.fromkeys(leaders, end), "pizzas")
 
-    assert reset_command(told.value) == ResetCommand("pizzas", "FILE.json", None, {"orders": {"1": to}})
-    after = reset_position(position, facts, {("orders", 1): to}, 5, 1)
+    assert reset_command(error.value) == ResetCommand("pizzas", "FILE.json", None, {"orders": {"1": target_offset}})
+    after = reset_position(position, facts, {("orders", 1): target_offset}, 5, 1)
     assert after.topics["orders"].leader_epochs == (2, 4)
     assert changed_leaders(after, facts) == {}
-    assert plan_topics(after, facts)["orders"].begin == (5, to)
+    assert plan_topics(after, facts)["orders"].begin == (5, target_offset)
 
 
 def test_position_takes_the_epoch_of_read_partitions_only() -> None:
@@ -166,35 +168,35 @@ def position_with(*following: int, epochs: tuple[int, ...]) -> Position:
 
 
 def file_of(offsets: dict[str, dict[str, int]]) -> dict[str, dict[int, int]]:
-    return {topic: {int(number): at for number, at in of.items()} for topic, of in offsets.items()}
+    return {topic: {int(number): offset for number, offset in of.items()} for topic, of in offsets.items()}
 
 
 def test_refusal_for_retention_names_the_lasting_setting() -> None:
     """The lasting way out is a key of the pipeline file."""
-    with pytest.raises(Terminal) as told:
+    with pytest.raises(Terminal) as error:
         check_position(*RETENTION, "pizzas", "fail")
 
-    assert "source.on_data_loss: skip_recorded" in str(told.value.next_step)
+    assert "source.on_data_loss: skip_recorded" in str(error.value.next_step)
     check_position(*RETENTION, "pizzas", "skip_recorded")
 
 
 @pytest.mark.parametrize("policy", ["fail", "skip_recorded"])
 def test_exact_bounds_of_the_log_are_accepted(policy: str) -> None:
     """A position at the log start, or between stable end and high watermark, has lost nothing."""
-    for at in (7, 8, 9):
-        check_position(position_at(at), facts_of((7, 8, 9)), "pizzas", policy)  # type: ignore[arg-type]
+    for number in (7, 8, 9):
+        check_position(position_at(number), facts_of((7, 8, 9)), "pizzas", policy)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("known", "shown"), [(None, "id-1"), ("id-1", None), (None, None)], ids=["then", "now", "never"]
+    ("topic_id", "shown"), [(None, "id-1"), ("id-1", None), (None, None)], ids=["then", "now", "never"]
 )
-def test_broker_without_topic_ids_is_checked_by_everything_else(known: str | None, shown: str | None) -> None:
+def test_broker_without_topic_ids_is_checked_by_everything_else(topic_id: str | None, shown: str | None) -> None:
     """Without an id on either side a recreation can't be seen, but cluster, log start, log end and partitions are."""
-    check_position(position_at(5, topic_id=known), facts_of((0, 9, 9), topic_id=shown), "p", "fail")
+    check_position(position_at(5, topic_id=topic_id), facts_of((0, 9, 9), topic_id=shown), "p", "fail")
     for position, facts, message, _ in CASES.values():
         if "topic id" in message:
             continue
-        blind = replace(position, topics={n: replace(t, id=known) for n, t in position.topics.items()})
+        blind = replace(position, topics={n: replace(t, id=topic_id) for n, t in position.topics.items()})
         dumb = replace(facts, topics={n: replace(t, id=shown) for n, t in facts.topics.items()})
         with pytest.raises(Terminal, match=message):
             check_position(blind, dumb, "p", "fail")
@@ -240,18 +242,18 @@ def test_exactly_partitions_outside_of_their_log_are_refused(
     position = data.draw(positions_in(facts))
     if lost_heads(position, facts):  # those are refused by another rule
         policy = "skip_recorded"
-    known = [(n, p) for n, t in position.topics.items() if n in facts.topics for p in range(len(t.next))]
-    assume(known)
-    name, number = data.draw(st.sampled_from(known))
-    at = data.draw(st.integers(0, 80))
+    partitions = [(n, p) for n, t in position.topics.items() if n in facts.topics for p in range(len(t.next))]
+    assume(partitions)
+    name, number = data.draw(st.sampled_from(partitions))
+    offset = data.draw(st.integers(0, 80))
     following = [*position.topics[name].next]
-    following[number] = at
+    following[number] = offset
     topic = replace(position.topics[name], next=tuple(following))
     moved = replace(position, topics={**position.topics, name: topic})
     log = facts.topics[name].partitions[number]
 
-    if at > log.high_watermark or (at < log.log_start and policy == "fail"):
-        with pytest.raises(Terminal, match=f"topic {name}, partition {number}: .*{at}"):
+    if offset > log.high_watermark or (offset < log.log_start and policy == "fail"):
+        with pytest.raises(Terminal, match=f"topic {name}, partition {number}: .*{offset}"):
             check_position(moved, facts, "p", policy)  # type: ignore[arg-type]
     else:
         check_position(moved, facts, "p", policy)  # type: ignore[arg-type]
@@ -262,10 +264,10 @@ UNREAD = Position(3, 0, "c", {"day-1": TopicPosition("i", (0, 0, 0), (5, 9, 2), 
 
 def test_topic_that_vanished_unread_is_named_per_partition() -> None:
     """What is known to be lost is told per partition, and goes only where the pipeline says it may."""
-    with pytest.raises(Terminal, match=r"topic day-1 was deleted .*: 0: 5 to 7, 2: 2 to 3") as told:
+    with pytest.raises(Terminal, match=r"topic day-1 was deleted .*: 0: 5 to 7, 2: 2 to 3") as error:
         check_vanished(UNREAD, ["day-1"], "fail")
 
-    assert "source.on_data_loss: skip_recorded" in str(told.value.next_step)
+    assert "source.on_data_loss: skip_recorded" in str(error.value.next_step)
     check_vanished(UNREAD, ["day-1"], "skip_recorded")
 
 
@@ -279,8 +281,8 @@ def test_rotating_topic_that_was_read_to_its_end_may_vanish() -> None:
 
 def test_offsets_in_a_refusal_are_a_valid_file_of_offsets() -> None:
     """What the refusal puts into FILE.json is what `--to FILE.json` reads."""
-    with pytest.raises(Terminal) as told:
+    with pytest.raises(Terminal) as error:
         check_position(*RETENTION, "pizzas", "fail")
-    _, _, body = str(told.value.next_step).partition(" with ")
+    _, _, body = str(error.value.next_step).partition(" with ")
 
     assert parse_offsets(body.removesuffix(" in FILE.json"), "FILE.json").offsets == {"orders": {1: 7}}

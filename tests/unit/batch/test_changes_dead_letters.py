@@ -13,7 +13,7 @@ from frazil.batch.changes import LetterChoice, Place, RemovedRange, letter_range
 
 PLACES = st.sets(st.builds(Place, st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 40)))
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
-AT = Place("orders", 0, 7)
+PLACE = Place("orders", 0, 7)
 
 
 @given(PLACES)
@@ -29,12 +29,14 @@ def test_ranges_hold_exactly_the_offsets_of_dead_letters(places: set[Place]) -> 
 @given(PLACES)
 def test_spans_cover_every_dead_letter_of_a_partition(places: set[Place]) -> None:
     """One per partition, from its first to its last, whatever batch kept the letters."""
-    found = {(r.topic, r.partition): (r.start, r.end, r.since) for r in letter_spans(places)}
+    ranges_by_partition = {(r.topic, r.partition): (r.start, r.end, r.since) for r in letter_spans(places)}
 
     offsets: dict[tuple[str, int], list[int]] = {}
     for place in places:
         offsets.setdefault(place[:2], []).append(place.offset)
-    assert found == {key: (min(of), max(of) + 1, 0) for key, of in offsets.items()}
+    assert ranges_by_partition == {
+        key: (min(offsets_of_key), max(offsets_of_key) + 1, 0) for key, offsets_of_key in offsets.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -61,13 +63,13 @@ def test_dead_letters_of_rolled_back_replays_are_open_again(
         (LetterChoice(codes=frozenset(["WRONG_TYPE"])), True),
         (LetterChoice(codes=frozenset(["INVALID_JSON"])), False),
         (LetterChoice(topics=frozenset(["other"])), False),
-        (LetterChoice(places=frozenset([AT])), True),
+        (LetterChoice(places=frozenset([PLACE])), True),
         (LetterChoice(places=frozenset([Place("orders", 0, 8)])), False),
         (LetterChoice(tables=frozenset(["shop.orders"])), True),
         (LetterChoice(tables=frozenset(["shop.refunds"])), False),
-        (LetterChoice(of_tables=frozenset([(AT, "shop.orders")])), True),
-        (LetterChoice(of_tables=frozenset([(AT, "shop.refunds")])), False),
-        (LetterChoice(of_tables=frozenset([(AT, "shop.refunds")]), places=frozenset([AT])), True),
+        (LetterChoice(of_tables=frozenset([(PLACE, "shop.orders")])), True),
+        (LetterChoice(of_tables=frozenset([(PLACE, "shop.refunds")])), False),
+        (LetterChoice(of_tables=frozenset([(PLACE, "shop.refunds")]), places=frozenset([PLACE])), True),
         (LetterChoice(since=NOON), True),
         (LetterChoice(since=NOON.replace(hour=13)), False),
         (LetterChoice(until=NOON.replace(hour=13)), True),
@@ -76,15 +78,15 @@ def test_dead_letters_of_rolled_back_replays_are_open_again(
 )
 def test_filter_selects_only_dead_letters_that_match_every_option(choice: LetterChoice, *, fits: bool) -> None:
     """Everything that is named must fit."""
-    assert choice.fits(AT, "WRONG_TYPE", NOON, "shop.orders") is fits
+    assert choice.fits(PLACE, "WRONG_TYPE", NOON, "shop.orders") is fits
 
 
 def test_dead_letter_without_destination_matches_no_table() -> None:
     """A letter without a destination is of none, whatever table is named."""
-    assert not LetterChoice(tables=frozenset(["shop.orders"])).fits(AT, "WRONG_TYPE", NOON, None)
+    assert not LetterChoice(tables=frozenset(["shop.orders"])).fits(PLACE, "WRONG_TYPE", NOON, None)
 
 
 def test_dead_letter_without_timestamp_is_left_out_by_time_filter() -> None:
     """Nobody knows when it was, so a choice by time leaves it out."""
-    assert not LetterChoice(since=NOON).fits(AT, "WRONG_TYPE", None)
-    assert not LetterChoice(until=NOON).fits(AT, "WRONG_TYPE", None)
+    assert not LetterChoice(since=NOON).fits(PLACE, "WRONG_TYPE", None)
+    assert not LetterChoice(until=NOON).fits(PLACE, "WRONG_TYPE", None)

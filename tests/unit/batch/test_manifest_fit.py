@@ -13,7 +13,7 @@ NESTED = Fit("uuid-1", 0, {1: "int", 2: "struct", 3: "float", 4: "decimal(9, 2)"
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("problem", "message"),
     [
         (FIT, None),
         (replace(FIT, fields={**FIT.fields, 3: "date"}), None),
@@ -24,9 +24,9 @@ NESTED = Fit("uuid-1", 0, {1: "int", 2: "struct", 3: "float", 4: "decimal(9, 2)"
     ],
     ids=["the same", "column added", "table replaced", "spec changed", "column gone", "type changed"],
 )
-def test_files_are_refused_by_a_table_they_do_not_fit(found: Fit, message: str | None) -> None:
+def test_files_are_refused_by_a_table_they_do_not_fit(problem: Fit, message: str | None) -> None:
     """A column added meanwhile is harmless, everything else is named."""
-    mismatch = FIT.mismatch(found)
+    mismatch = FIT.mismatch(problem)
 
     assert (mismatch is None) if message is None else (mismatch is not None and message in mismatch)
 
@@ -45,7 +45,7 @@ def test_files_are_refused_by_a_table_they_do_not_fit(found: Fit, message: str |
 )
 def test_files_fit_a_table_that_only_grew(changes: dict[int, str], message: str | None) -> None:
     """Files fit a table whose columns were widened or got fields; readers promote them. Any other type is refused."""
-    found = replace(NESTED, fields={**NESTED.fields, **changes})
-    mismatch = NESTED.mismatch(found)
+    changed = replace(NESTED, fields={**NESTED.fields, **changes})
+    mismatch = NESTED.mismatch(changed)
 
     assert (mismatch is None) if message is None else (mismatch is not None and message in mismatch)

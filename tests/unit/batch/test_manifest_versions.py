@@ -17,7 +17,7 @@ from frazil.batch.schema_change import SchemaChange
 from frazil.errors import Terminal
 from frazil.iceberg.ledger.ledger import DEAD_LETTER_SCHEMA, LEDGER_SCHEMA
 
-KEPT = Path(__file__).parents[2] / "fixtures" / "formats"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "formats"
 
 POSITION = Position(
     7,
@@ -113,27 +113,27 @@ NEWEST = ("position-1", "mark-1", "manifest-2", "plan-2", "session-end-1")
 SCHEMAS = {"ledger-1": LEDGER_SCHEMA, "dead-letters-1": DEAD_LETTER_SCHEMA}
 
 
-def kept(name: str) -> str:
+def stored_text(name: str) -> str:
     """The text of a form, as some Frazil wrote it."""
-    return (KEPT / f"{name}.json").read_text(encoding="utf-8").rstrip("\n")
+    return (FIXTURES / f"{name}.json").read_text(encoding="utf-8").rstrip("\n")
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_texts_of_older_frazil_are_readable(name: str) -> None:
     """What any released version wrote, this one reads, and it says the same."""
-    assert type(WRITTEN[name]).from_json(kept(name)) == WRITTEN[name]
+    assert type(WRITTEN[name]).from_json(stored_text(name)) == WRITTEN[name]
 
 
 @pytest.mark.parametrize("name", NEWEST)
 def test_written_form_changes_only_with_a_new_version(name: str) -> None:
     """An older Frazil could not read it and would not know why: raise the version, keep its reader and this text, add a new one."""
-    assert WRITTEN[name].to_json() == kept(name)
+    assert WRITTEN[name].to_json() == stored_text(name)
 
 
 @pytest.mark.parametrize("name", NEWEST)
 def test_text_of_newer_frazil_is_refused_with_an_upgrade_hint(name: str) -> None:
     """It is left alone, and the error says who must be upgraded."""
-    body = json.loads(kept(name))
+    body = json.loads(stored_text(name))
 
     with pytest.raises(Terminal, match=r"of version \d+ was found, written by a newer Frazil") as refused:
         type(WRITTEN[name]).from_json(json.dumps(body | {"v": body.get("v", 1) + 1}))
@@ -145,7 +145,7 @@ def test_text_of_newer_frazil_is_refused_with_an_upgrade_hint(name: str) -> None
 @pytest.mark.parametrize("name", NEWEST)
 def test_invalid_version_is_refused(name: str, version: object) -> None:
     """Neither a newer nor an older one: the text is damaged."""
-    text = json.dumps(json.loads(kept(name)) | {"v": version})
+    text = json.dumps(json.loads(stored_text(name)) | {"v": version})
 
     with pytest.raises(Terminal, match="is not"):
         type(WRITTEN[name]).from_json(text)
@@ -154,14 +154,14 @@ def test_invalid_version_is_refused(name: str, version: object) -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_tables_of_older_frazil_can_be_upgraded(name: str) -> None:
     """Columns keep names, types and whether they are required; new ones are optional. Each change is kept here."""
-    columns = [[of.name, str(of.field_type), of.required] for of in SCHEMAS[name].fields]
-    known = json.loads(kept(name))
+    columns = [[field.name, str(field.field_type), field.required] for field in SCHEMAS[name].fields]
+    document = json.loads(stored_text(name))
 
-    assert columns[: len(known)] == known
-    assert not any(required for _, _, required in columns[len(known) :])
-    assert columns == known, "add the new columns to the kept list"
+    assert columns[: len(document)] == document
+    assert not any(required for _, _, required in columns[len(document) :])
+    assert columns == document, "add the new columns to the kept list"
 
 
 def test_every_kept_text_is_read() -> None:
     """None lies there unread."""
-    assert {of.stem for of in KEPT.glob("*.json")} == {*WRITTEN, *SCHEMAS}
+    assert {path.stem for path in FIXTURES.glob("*.json")} == {*WRITTEN, *SCHEMAS}

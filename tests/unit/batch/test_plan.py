@@ -24,14 +24,7 @@ from frazil.batch.plan import (
 )
 from frazil.batch.position import EARLIEST, LATEST, Position, TopicPosition, resolve
 from frazil.errors import Terminal
-from tests.unit.batch.kafka_facts import (
-    CLUSTER,
-    assert_tiles,
-    facts_of,
-    plan_of,
-    planned,
-    position_at,
-)
+from tests.unit.batch.kafka_facts import CLUSTER, assert_tiles, facts_of, plan_of, planned, position_at
 
 limits = st.one_of(st.integers(1, 20), st.integers(1, 2_000_000))
 
@@ -52,8 +45,8 @@ def test_batches_end_exactly_at_the_ends_of_the_plan(
     assert now.n == position.n + len(tuple(cut(plan.ranges, max_records)))
     for name, topic in facts.topics.items():
         for number, partition in enumerate(topic.partitions):
-            known = position.next_offset(name, number)
-            begin = partition.log_start if known is None else known
+            next_offset = position.next_offset(name, number)
+            begin = partition.log_start if next_offset is None else next_offset
             end = max(begin, partition.stable_end)
             assert sorted(o for t, p, o in read if (t, p) == (name, number)) == list(range(begin, end))
             if plan.ranges:
@@ -63,7 +56,7 @@ def test_batches_end_exactly_at_the_ends_of_the_plan(
 
 @given(planned(), st.integers(1, 40), st.integers(1, 40))
 def test_interrupted_run_reads_what_an_uninterrupted_one_reads(
-    case: tuple[ClusterFacts, Position, RunPlan], first: int, then: int
+    case: tuple[ClusterFacts, Position, RunPlan], first: int, second: int
 ) -> None:
     """A run that is taken up in the middle, with another limit, reads the rest and nothing twice."""
     _, position, plan = case
@@ -73,7 +66,7 @@ def test_interrupted_run_reads_what_an_uninterrupted_one_reads(
 
     pieces = (
         *(r for batch in done for r in batch),
-        *(r for batch in cut(remaining(plan, position), then) for r in batch),
+        *(r for batch in cut(remaining(plan, position), second) for r in batch),
     )
 
     assert_tiles(tuple(sorted(pieces, key=lambda r: (r.topic, r.partition, r.start))), plan.ranges)
@@ -196,10 +189,10 @@ def test_start_offsets_must_name_every_partition() -> None:
 
     with pytest.raises(
         Terminal, match=r"no offset for topic orders, partition 0, topic orders, partition 2 \[FRZ-106\]\n"
-    ) as told:
+    ) as error:
         start_position(facts, {("orders", 1): 0})
 
-    assert "start.offsets" in str(told.value.next_step)
+    assert "start.offsets" in str(error.value.next_step)
 
 
 def test_open_transaction_is_not_complete() -> None:
@@ -226,11 +219,11 @@ def test_position_between_stable_end_and_high_watermark_is_accepted() -> None:
 def test_new_topic_is_read_from_its_log_start() -> None:
     """What is gone of it is skipped on record, or refused before; see `check_position`."""
     facts = facts_of((0, 9, 9))
-    both = replace(
+    with_both = replace(
         facts, topics={**facts.topics, "new": TopicFacts("id-2", facts_of((4, 6, 6)).topics["orders"].partitions)}
     )
 
-    assert plan_topics(position_at(9), both)["new"] == PlannedTopic("id-2", (4,), (6,))
+    assert plan_topics(position_at(9), with_both)["new"] == PlannedTopic("id-2", (4,), (6,))
 
 
 def test_skipped_records_are_recorded_once() -> None:

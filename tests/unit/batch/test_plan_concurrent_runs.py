@@ -64,11 +64,11 @@ class RivalRuns(RuleBasedStateMachine):
     def plan(self, until: int | None) -> RunPlan:
         """A run fixes its ends: the stable ends, or those of an interval."""
         facts = self.broker.facts
-        gone = [name for name in self.position.topics if name not in facts.topics]
+        missing_topics = [name for name in self.position.topics if name not in facts.topics]
         check_position(self.position, facts, "p", "skip_recorded")
-        check_vanished(self.position, gone, "skip_recorded")
+        check_vanished(self.position, missing_topics, "skip_recorded")
         ends = None if until is None else dict.fromkeys(self.broker.partitions(), until)
-        topics = plan_topics(self.position, facts, ends) | skip_vanished(self.position, gone)
+        topics = plan_topics(self.position, facts, ends) | skip_vanished(self.position, missing_topics)
         for key, p in self.broker.partitions().items():
             assert topics[key[0]].begin[key[1]] >= p.log_start
         return RunPlan.from_json(RunPlan("p", "r", "t", facts.cluster_id, topics, complete=False).to_json())
@@ -77,8 +77,8 @@ class RivalRuns(RuleBasedStateMachine):
     def land(self, plan: RunPlan, most: int, batches: int) -> None:
         """One of the runs lands some batches of its plan, wherever its rivals stand by now."""
         for _ in range(batches):
-            ranges, gone = remaining(plan, self.position), skipped(plan, self.position)
-            if not ranges and not gone:
+            ranges, skipped_ranges = remaining(plan, self.position), skipped(plan, self.position)
+            if not ranges and not skipped_ranges:
                 return
             before = self.position
             chosen = next(cut(ranges, most), ())
@@ -86,7 +86,7 @@ class RivalRuns(RuleBasedStateMachine):
             self.position = Position.from_json(after.to_json())
             assert self.position == after
             assert after.n == before.n + 1
-            self.keep(plan, chosen, gone)
+            self.keep(plan, chosen, skipped_ranges)
 
     @rule(plan=plans)
     def finish(self, plan: RunPlan) -> None:
@@ -95,9 +95,9 @@ class RivalRuns(RuleBasedStateMachine):
         assert remaining(plan, self.position) == ()
         assert skipped(plan, self.position) == ()
 
-    def keep(self, plan: RunPlan, read: tuple[Range, ...], gone: tuple[Range, ...]) -> None:
+    def keep(self, plan: RunPlan, read: tuple[Range, ...], skipped_ranges: tuple[Range, ...]) -> None:
         """Remember what a batch passed, and how far its run wants to go."""
-        for r in sorted((*gone, *read), key=lambda r: r.start):
+        for r in sorted((*skipped_ranges, *read), key=lambda r: r.start):
             self.passed.setdefault((r.topic, r.partition), []).append(r)
         for name, topic in plan.topics.items():
             for number, end in enumerate(topic.end):
@@ -108,18 +108,18 @@ class RivalRuns(RuleBasedStateMachine):
     def no_offset_is_lost_or_repeated(self) -> None:
         """What was read and what was given up follow each other from the first position to the present one."""
         for name, topic in self.position.topics.items():
-            for number, at in enumerate(topic.next):
+            for number, offset in enumerate(topic.next):
                 pieces = self.passed.get((name, number), [])
                 starts, ends = [r.start for r in pieces], [r.end for r in pieces]
-                assert [*starts, at] == [self.first[name, number], *ends]
+                assert [*starts, offset] == [self.first[name, number], *ends]
                 assert all(start < end for start, end in zip(starts, ends, strict=True))
 
     @invariant()
     def unread_partitions_are_known(self) -> None:
         """Exactly the partitions that some run wants to read further are marked, so that none vanishes unnoticed."""
         for name, topic in self.position.topics.items():
-            left = [n for n, at in enumerate(topic.next) if at < self.wanted.get((name, n), 0)]
-            assert list(topic.unread) == left
+            behind = [n for n, offset in enumerate(topic.next) if offset < self.wanted.get((name, n), 0)]
+            assert list(topic.unread) == behind
 
     def teardown(self) -> None:
         """In the end one more run brings what Kafka has, and gives up what it had."""

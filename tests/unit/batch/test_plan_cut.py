@@ -35,12 +35,12 @@ def test_cut_keeps_every_offset_once_within_limits(ranges: tuple[Range, ...], ba
     total = sum(r.span for r in ranges)
     max_records = max(1, total // batches)
 
-    found = tuple(cut(ranges, max_records))
+    cuts = tuple(cut(ranges, max_records))
 
-    assert_tiles(tuple(piece for batch in found for piece in batch), ranges)
-    assert all(0 < sum(r.span for r in batch) <= max_records for batch in found)
-    assert len(found) == -(-total // max_records)
-    assert all(Counter((r.topic, r.partition) for r in batch).most_common(1)[0][1] == 1 for batch in found)
+    assert_tiles(tuple(piece for batch in cuts for piece in batch), ranges)
+    assert all(0 < sum(r.span for r in batch) <= max_records for batch in cuts)
+    assert len(cuts) == -(-total // max_records)
+    assert all(Counter((r.topic, r.partition) for r in batch).most_common(1)[0][1] == 1 for batch in cuts)
 
 
 def test_more_partitions_than_records_make_no_empty_batch() -> None:

@@ -27,22 +27,28 @@ def test_replay_reads_only_landed_offsets(facts: ClusterFacts, data: st.DataObje
     keys = [(name, n) for name, topic in facts.topics.items() for n in range(len(topic.partitions))]
     starts = {key: data.draw(st.integers(0, 80)) for key in keys if data.draw(st.booleans())}
     ends = {key: data.draw(st.integers(0, 80)) for key in keys if data.draw(st.booleans())}
-    wanted = {
+    targets = {
         (name, n): range(starts[name, n], min(ends[name, n], position.next_offset(name, n) or 0))
         for name, n in keys
         if (name, n) in starts and (name, n) in ends
     }
-    gone = {key for key, of in wanted.items() if of and of[0] < facts.topics[key[0]].partitions[key[1]].log_start}
+    below_start = {
+        key
+        for key, bounds in targets.items()
+        if bounds and bounds[0] < facts.topics[key[0]].partitions[key[1]].log_start
+    }
 
-    if gone:
-        with pytest.raises(Terminal) as told:
+    if below_start:
+        with pytest.raises(Terminal) as error:
             replay_topics(position, facts, starts, ends, "p")
-        assert told.value.message.count("\n") == len(gone)
-        assert all(f"topic {name}, partition {n}: {wanted[name, n][0]} to" in told.value.message for name, n in gone)
+        assert error.value.message.count("\n") == len(below_start)
+        assert all(
+            f"topic {name}, partition {n}: {targets[name, n][0]} to" in error.value.message for name, n in below_start
+        )
     else:
-        found = ranges(replay_topics(position, facts, starts, ends, "p"))
-        assert {(r.topic, r.partition): range(r.start, r.end) for r in found} == {
-            k: of for k, of in wanted.items() if of
+        ranges_read = ranges(replay_topics(position, facts, starts, ends, "p"))
+        assert {(r.topic, r.partition): range(r.start, r.end) for r in ranges_read} == {
+            k: bounds for k, bounds in targets.items() if bounds
         }
 
 
@@ -52,9 +58,9 @@ def test_replay_names_the_offsets_that_the_log_lost() -> None:
 
     with pytest.raises(
         Terminal, match=r"these offsets are gone \[FRZ-405\]\n  topic orders, partition 0: 3 to 6\n"
-    ) as told:
+    ) as error:
         replay_topics(position_at(10, 10), facts, {("orders", 0): 3}, {("orders", 0): 10}, "p")
-    assert str(told.value.next_step).endswith("frazil replay p --from earliest …")
+    assert str(error.value.next_step).endswith("frazil replay p --from earliest …")
 
     with pytest.raises(Terminal, match=r"partition 0: 3 to 4\n"):
         replay_topics(position_at(10, 10), facts, {("orders", 0): 3}, {("orders", 0): 5}, "p")

@@ -13,7 +13,7 @@ from frazil.batch.position import RunRequest
 
 INSTANTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
 EVERY = st.timedeltas(timedelta(seconds=1), timedelta(hours=1)).map(
-    lambda of: timedelta(seconds=of // timedelta(seconds=1))
+    lambda interval: timedelta(seconds=interval // timedelta(seconds=1))
 )
 LENGTHS = st.timedeltas(timedelta(seconds=2), timedelta(days=1))
 
@@ -36,14 +36,14 @@ def test_session_ends_with_its_last_batch_at_its_end(
     began: datetime, every: timedelta, ticks: int, takes: timedelta
 ) -> None:
     """A session ends, with its last batch at its end, however long each takes; ticks that a batch ran past are skipped."""
-    until, now, seen = began + ticks * every, began, list[datetime]()
+    until, now, begins = began + ticks * every, began, list[datetime]()
     while (due := next_tick(now, every, until)) is not None:
-        seen.append(due)
+        begins.append(due)
         now = due + takes
 
-    assert seen[-1] == until or now >= until
-    assert all(later - earlier >= min(takes, every) for earlier, later in pairwise(seen[:-1]))
-    assert len(set(seen)) == len(seen)
+    assert begins[-1] == until or now >= until
+    assert all(later - earlier >= min(takes, every) for earlier, later in pairwise(begins[:-1]))
+    assert len(set(begins)) == len(begins)
 
 
 @given(INSTANTS, LENGTHS, st.timedeltas(timedelta(days=-1), timedelta(days=3)))

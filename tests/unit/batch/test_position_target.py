@@ -40,7 +40,7 @@ def test_instant_without_offset_is_in_utc(text: str, instant: datetime) -> None:
 def test_only_the_two_exact_words_are_accepted() -> None:
     """The two words, exactly."""
     assert [parse_target(word) for word in ("earliest", "latest")] == [EARLIEST, LATEST]
-    assert [str(of) for of in (EARLIEST, LATEST)] == ["earliest", "latest"]
+    assert [str(target) for target in (EARLIEST, LATEST)] == ["earliest", "latest"]
     assert EARLIEST.at_ms is None
 
 
@@ -52,10 +52,10 @@ def test_invalid_target_is_refused(text: str) -> None:
     """Milliseconds of 1970 as well: read as ISO 8601 some of them are instants in the Middle Ages, so `earliest`."""
     with pytest.raises(
         Terminal, match="is not a position in a topic: expected earliest, latest, an instant such as"
-    ) as told:
+    ) as error:
         parse_target(text)
 
-    assert str(told.value.next_step).endswith('{"orders": {"0": 1200, "1": 1180}}')
+    assert str(error.value.next_step).endswith('{"orders": {"0": 1200, "1": 1180}}')
 
 
 @given(st.datetimes(datetime(1970, 1, 1), datetime(9990, 1, 1), timezones=st.just(UTC)), st.integers(-14 * 4, 14 * 4))
@@ -111,26 +111,26 @@ def test_file_of_offsets_is_read_by_partition_or_order(text: str, offsets: dict[
 )
 def test_damaged_file_of_offsets_is_refused(text: str) -> None:
     """A file edited by hand is whole, or refused by its name with the shape that is expected."""
-    with pytest.raises(Terminal, match=r"^f\.json holds no offsets: ") as told:
+    with pytest.raises(Terminal, match=r"^f\.json holds no offsets: ") as error:
         parse_offsets(text, "f.json")
 
-    assert '{"orders": {"0": 1200, "1": 1180}}' in str(told.value.next_step)
+    assert '{"orders": {"0": 1200, "1": 1180}}' in str(error.value.next_step)
 
 
 @given(cluster_facts(), st.data())
 def test_target_is_an_offset_within_the_log(facts: ClusterFacts, data: st.DataObject) -> None:
     """Every partition gets an offset between its log start and its stable end, whatever the broker found for an instant."""
     logs = {(name, n): p for name, topic in facts.topics.items() for n, p in enumerate(topic.partitions)}
-    found = {key: data.draw(st.none() | st.integers(0, 80)) for key in logs}
+    offsets_by_key = {key: data.draw(st.none() | st.integers(0, 80)) for key in logs}
 
     assert resolve(EARLIEST, facts, {}) == {key: p.log_start for key, p in logs.items()}
     assert resolve(LATEST, facts, {}) == {key: p.stable_end for key, p in logs.items()}
-    for key, offset in resolve(Target("timestamp", TEN), facts, found).items():
-        at = found[key]
+    for key, offset in resolve(Target("timestamp", TEN), facts, offsets_by_key).items():
+        at = offsets_by_key[key]
         p = logs[key]
         assert p.log_start <= offset <= p.stable_end
         assert offset == (p.stable_end if at is None else sorted((p.log_start, at, p.stable_end))[1])
-    assert resolve(Target("timestamp", TEN), facts, found).keys() == logs.keys()
+    assert resolve(Target("timestamp", TEN), facts, offsets_by_key).keys() == logs.keys()
 
 
 def test_partition_that_a_file_does_not_name_stays() -> None:
@@ -147,10 +147,10 @@ def test_all_offsets_that_do_not_fit_are_in_one_message() -> None:
     """All of them stand in one message, each with what the log holds: a person edits the file once."""
     offsets = {"orders": {0: 2, 1: 9, 2: 5, 3: 0}, "unknown": {0: 1}}
 
-    with pytest.raises(Terminal) as told:
+    with pytest.raises(Terminal) as error:
         resolve(Target("offsets", offsets=offsets), facts_of((3, 8, 9), (3, 8, 9), (3, 8, 9)), {})
 
-    assert told.value.message.splitlines()[1:] == [
+    assert error.value.message.splitlines()[1:] == [
         "  topic orders, partition 0: 2 was asked for, the log holds 3 to 8",
         "  topic orders, partition 1: 9 was asked for, the log holds 3 to 8",
         "  topic orders, partition 3: there is no such partition among the pipeline's topics",

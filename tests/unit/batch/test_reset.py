@@ -22,7 +22,9 @@ TWO = facts_of((2, 20, 20), (0, 20, 20))
 
 def reset(before: Position, facts: ClusterFacts, **orders: int) -> Position:
     """Partitions of `orders`, named p0, p1, …, to these offsets, by batch 5 in epoch 1."""
-    return reset_position(before, facts, {("orders", int(key[1:])): at for key, at in orders.items()}, n=5, epoch=1)
+    return reset_position(
+        before, facts, {("orders", int(key[1:])): offset for key, offset in orders.items()}, n=5, epoch=1
+    )
 
 
 def test_reset_moves_number_and_epoch() -> None:
@@ -134,7 +136,7 @@ def test_partitions_that_vanished_are_dropped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "found", "recreated"),
+    ("position", "facts", "recreated"),
     [
         (None, facts_of((0, 5, 5)), False),
         (position_at(9), facts_of((0, 20, 20)), False),
@@ -150,13 +152,13 @@ def test_partitions_that_vanished_are_dropped() -> None:
     ids=["unknown", "same", "lost records", "other id", "no id", "open", "short", "id lost", "grown", "shrunk"],
 )
 def test_recreation_is_noticed_by_id_or_by_short_log(
-    known: Position | None, found: ClusterFacts, recreated: bool
+    position: Position | None, facts: ClusterFacts, recreated: bool
 ) -> None:
     """Ids decide where both sides have one; otherwise a log that is too short does."""
-    assert is_recreated(known.topics["orders"] if known else None, found.topics["orders"]) is recreated
+    assert is_recreated(position.topics["orders"] if position else None, facts.topics["orders"]) is recreated
 
 
-BOTH = replace(
+BOTH_TOPICS = replace(
     TWO, topics={**TWO.topics, "pizzas": TopicFacts("id-3", facts_of((0, 6, 6)).topics["orders"].partitions)}
 )
 
@@ -165,7 +167,7 @@ def test_new_topic_keeps_its_incarnation() -> None:
     """A topic that a reset names first has no older rows, so nothing sets it apart."""
     before = position_at(9, 9)
 
-    after = reset_position(before, BOTH, {("pizzas", 0): 4}, 5, 1)
+    after = reset_position(before, BOTH_TOPICS, {("pizzas", 0): 4}, 5, 1)
 
     assert after.topics["pizzas"] == TopicPosition("id-3", (4,), (4,))
     assert after.topics["orders"] == before.topics["orders"]
@@ -192,25 +194,27 @@ def test_move_to_another_cluster_needs_offsets_for_every_topic() -> None:
     with pytest.raises(
         Terminal, match=r"belongs to Kafka cluster other, .* cluster cluster-a, and no offset is given for pizzas"
     ):
-        reset_position(ELSEWHERE, BOTH, orders, 5, 1)
+        reset_position(ELSEWHERE, BOTH_TOPICS, orders, 5, 1)
     with pytest.raises(Terminal, match=r"orders was recreated, and no offset is given for partition 1"):
-        reset_position(ELSEWHERE, BOTH, {("orders", 0): 2, ("pizzas", 0): 6}, 5, 1)
+        reset_position(ELSEWHERE, BOTH_TOPICS, {("orders", 0): 2, ("pizzas", 0): 6}, 5, 1)
 
-    after = reset_position(ELSEWHERE, BOTH, orders | {("pizzas", 0): 6}, 5, 1)
+    after = reset_position(ELSEWHERE, BOTH_TOPICS, orders | {("pizzas", 0): 6}, 5, 1)
 
     assert after.cluster == CLUSTER
     assert after.topics["orders"] == TopicPosition("id-1", (2, 0), (2, 0), since=5)
     assert after.topics["pizzas"] == TopicPosition("id-3", (6,), (6,), since=5)
     assert moved_back_ranges(ELSEWHERE, after) == ()
-    check_position(after, BOTH, "p", "fail")
+    check_position(after, BOTH_TOPICS, "p", "fail")
 
 
 def test_topic_that_appears_in_another_cluster_is_read_whole() -> None:
     """What the old cluster had and the new one has not yet is unknown there: when it appears, all of it is read."""
-    offsets = resolve(EARLIEST, BOTH, {})
+    offsets = resolve(EARLIEST, BOTH_TOPICS, {})
 
-    after = reset_position(ELSEWHERE, BOTH, offsets, 5, 1)
-    later = replace(BOTH, topics={**BOTH.topics, "gone": TopicFacts(None, BOTH.topics["pizzas"].partitions)})
+    after = reset_position(ELSEWHERE, BOTH_TOPICS, offsets, 5, 1)
+    later = replace(
+        BOTH_TOPICS, topics={**BOTH_TOPICS.topics, "gone": TopicFacts(None, BOTH_TOPICS.topics["pizzas"].partitions)}
+    )
 
     check_vanished(after, ["gone"], "fail")
     check_position(after, later, "p", "fail")
@@ -224,8 +228,8 @@ def test_position_after_any_reset_fits_the_broker(facts: ClusterFacts, data: st.
     """Whatever a healthy position is reset to, it fits the broker; the removal is what comes again, and no more."""
     before = data.draw(positions_in(facts))
     offsets: dict[TopicPartition, int] = {
-        key: at
-        for key, at in resolve(target, facts, {}).items()  # type: ignore[arg-type]
+        key: offset
+        for key, offset in resolve(target, facts, {}).items()  # type: ignore[arg-type]
         if data.draw(st.booleans()) or key[0] not in before.topics
     }
 
@@ -236,10 +240,10 @@ def test_position_after_any_reset_fits_the_broker(facts: ClusterFacts, data: st.
     check_position(after, facts, "p", "skip_recorded" if is_lost else "fail")
     back = {(r.topic, r.partition): r.start for r in moved_back_ranges(before, after)}
     for name, topic in after.topics.items():
-        for number, at in enumerate(topic.next):
+        for number, offset in enumerate(topic.next):
             was = before.next_offset(name, number)
-            assert at == offsets.get((name, number), at if was is None else was)
-            assert back.get((name, number)) == (at if was is not None and at < was else None)
+            assert offset == offsets.get((name, number), offset if was is None else was)
+            assert back.get((name, number)) == (offset if was is not None and offset < was else None)
     assert {(m.topic, m.partition) for m in moves(before, after)} >= back.keys()
 
 

@@ -18,7 +18,9 @@ POSITION = Position(9, 0, "c", {"t": TopicPosition("i", (20,), (20,))})
 
 def row(n: int, kind: str = "ingest", table: str = "a.t", **columns: Any) -> dict[str, Any]:
     """A row of the ledger; `ranges` and `skipped` are of topic t, partition 0."""
-    listed = {name: json.dumps([["t", 0, *of] for of in columns.pop(name, ())]) for name in ("ranges", "skipped")}
+    listed = {
+        name: json.dumps([["t", 0, *bounds] for bounds in columns.pop(name, ())]) for name in ("ranges", "skipped")
+    }
     return {"n": n, "kind": kind, "table": table, "position": POSITION.to_json(), **listed, **columns}
 
 
@@ -75,23 +77,25 @@ def test_ranges_that_kafka_no_longer_has_are_lost() -> None:
     facts = ClusterFacts("c", {"t": TopicFacts("i", (PartitionFacts(4, 30, 30),))})
     lost = (Range("t", 0, 2, 8), Range("t", 1, 0, 3), Range("u", 0, 0, 1))
 
-    held, gone = split_readable(lost, POSITION, facts)
+    readable_ranges, unreadable = split_readable(lost, POSITION, facts)
 
-    assert held == (Range("t", 0, 4, 8),)
-    assert gone == (Range("t", 0, 2, 4), Range("t", 1, 0, 3), Range("u", 0, 0, 1))
-    other = ClusterFacts("c", {"t": TopicFacts("j", (PartitionFacts(4, 30, 30),))})
-    assert split_readable(lost[:1], POSITION, other) == ((), lost[:1])
+    assert readable_ranges == (Range("t", 0, 4, 8),)
+    assert unreadable == (Range("t", 0, 2, 4), Range("t", 1, 0, 3), Range("u", 0, 0, 1))
+    second_cluster = ClusterFacts("c", {"t": TopicFacts("j", (PartitionFacts(4, 30, 30),))})
+    assert split_readable(lost[:1], POSITION, second_cluster) == ((), lost[:1])
 
 
-RANGES = st.lists(st.builds(lambda at, n: Range("t", 0, at, at + n), st.integers(0, 30), st.integers(0, 9)), max_size=6)
+RANGES = st.lists(
+    st.builds(lambda start, n: Range("t", 0, start, start + n), st.integers(0, 30), st.integers(0, 9)), max_size=6
+)
 
 
 @given(RANGES, RANGES)
-def test_ranges_add_and_subtract_as_sets_do(some: list[Range], others: list[Range]) -> None:
+def test_ranges_add_and_subtract_as_sets_do(some: list[Range], second_ranges: list[Range]) -> None:
     """Offset by offset."""
 
     def offsets(ranges: Any) -> list[int]:
         return [offset for r in ranges for offset in range(r.start, r.end)]
 
     assert offsets(union(some)) == sorted(set(offsets(some)))
-    assert offsets(subtract(union(some), others)) == sorted(set(offsets(some)) - set(offsets(others)))
+    assert offsets(subtract(union(some), second_ranges)) == sorted(set(offsets(some)) - set(offsets(second_ranges)))

@@ -27,19 +27,19 @@ def rewind(*abandoned: Abandoned, holds: Position = HOLDS) -> TopicPosition:
 
 def test_rows_kept_by_a_rollback_are_not_read_again() -> None:
     """Batches that only added leave the position where the table says, with what they had read known as unread."""
-    found = rewind(Abandoned(at(3, (10, 9), (12, 9)), ()), Abandoned(at(4, (12, 9), (15, 9)), ()))
+    rewound = rewind(Abandoned(at(3, (10, 9), (12, 9)), ()), Abandoned(at(4, (12, 9), (15, 9)), ()))
 
-    assert found == TopicPosition("id-1", (10, 9), (10, 9), end=(15, 9))
+    assert rewound == TopicPosition("id-1", (10, 9), (10, 9), end=(15, 9))
 
 
 def test_dead_letters_of_an_abandoned_replay_are_read_again() -> None:
     """The rows it replaced are back, the letters are not: all from its start on goes and comes again."""
     ranges = (Range("orders", 0, 4, 6), Range("orders", 1, 20, 30))
 
-    found = rewind(Abandoned(at(3, (10, 9), (10, 9)), ranges))
+    rewound = rewind(Abandoned(at(3, (10, 9), (10, 9)), ranges))
 
-    assert found.next == (4, 9)
-    after = Position(9, 4, CLUSTER, {"orders": found})
+    assert rewound.next == (4, 9)
+    after = Position(9, 4, CLUSTER, {"orders": rewound})
     assert moved_back_ranges(HOLDS, after) == (RemovedRange("orders", 0, 4, None, 0),)
 
 
@@ -63,8 +63,8 @@ def test_other_incarnation_of_a_topic_leaves_this_one() -> None:
 
 def test_move_to_another_cluster_is_undone_whole() -> None:
     """A move to another cluster that was rolled back is undone as a whole."""
-    there = replace(at(3, (0, 0), (0, 0)), cluster="other")
-    new = replace(there, topics={**there.topics, "pizzas": TopicPosition("id-9", (1,), (2,))})
+    elsewhere = replace(at(3, (0, 0), (0, 0)), cluster="other")
+    new = replace(elsewhere, topics={**elsewhere.topics, "pizzas": TopicPosition("id-9", (1,), (2,))})
 
     assert rewound_position(HOLDS, [Abandoned(new, ())], 9, 4).topics == {
         "orders": TopicPosition("id-1", (10, 9), (10, 9))
@@ -74,10 +74,10 @@ def test_move_to_another_cluster_is_undone_whole() -> None:
 def test_topic_known_to_abandoned_batches_only_is_read_again() -> None:
     """Its rows are rolled back, so all that they knew of it comes again."""
     grown = at(3, (10, 9, 2), (10, 9, 6))
-    known = replace(grown, topics={**grown.topics, "pizzas": TopicPosition("id-2", (3,), (8,))})
-    later = replace(known, n=4, topics={**grown.topics, "pizzas": TopicPosition("id-2", (8,), (9,))})
+    recreated = replace(grown, topics={**grown.topics, "pizzas": TopicPosition("id-2", (3,), (8,))})
+    later = replace(recreated, n=4, topics={**grown.topics, "pizzas": TopicPosition("id-2", (8,), (9,))})
 
-    after = rewound_position(HOLDS, [Abandoned(known, ()), Abandoned(later, ())], 9, 4)
+    after = rewound_position(HOLDS, [Abandoned(recreated, ()), Abandoned(later, ())], 9, 4)
 
     assert after.topics["orders"] == TopicPosition("id-1", (10, 9, 2), (10, 9, 2), end=(10, 9, 6))
     assert after.topics["pizzas"] == TopicPosition("id-2", (3,), (3,), end=(9,))
@@ -127,8 +127,8 @@ def test_rewind_over_a_compacted_topic_keeps_the_epoch_of_the_agreed_batch() -> 
 
     reachable = limit_to_log(rewound_to, [holds, landed], ClusterFacts(CLUSTER, {}))
 
-    found = reachable.topics["orders"]
-    assert (found.next, found.leader_epochs) == ((1000, 500), (5, 3))
+    positions = reachable.topics["orders"]
+    assert (positions.next, positions.leader_epochs) == ((1000, 500), (5, 3))
 
 
 def test_rewind_keeps_truncations_noted_after_the_agreed_batch() -> None:

@@ -32,7 +32,7 @@ class PipelineLife(RuleBasedStateMachine):
         self.broker.produce("orders", records)
         starts = {key: p.log_start for key, p in self.broker.partitions().items()}
         self.tables = Tables(start_position(self.broker.facts, starts))
-        self.first = {(self.broker.topics[name].id, number): at for (name, number), at in starts.items()}
+        self.first = {(self.broker.topics[name].id, number): start for (name, number), start in starts.items()}
 
     @rule(name=names, records=counts)
     def produce(self, name: str, records: list[int]) -> None:
@@ -76,14 +76,14 @@ class PipelineLife(RuleBasedStateMachine):
         plan = replace(self.plan(), topics=replay_topics(now, self.broker.facts, starts, ends, "p"))
         if plan.ranges:
             removed = replayed_ranges(plan.ranges, now)
-            fates = self.tables.main.fates | {of: True for r in plan.ranges for of in offsets_of(now, r)}
+            fates = self.tables.main.fates | {offset: True for r in plan.ranges for offset in offsets_of(now, r)}
             position = replace(now, n=self.tables.newest.n + 1)
             self.tables.commit(Batch("replay", position, plan.ranges, removed, removed), fates)
 
-    @rule(to=fractions, only=st.none() | names)
-    def reset(self, to: int, only: str | None) -> None:
+    @rule(new_start=fractions, only=st.none() | names)
+    def reset(self, new_start: int, only: str | None) -> None:
         """The position is moved, forward or back, of all topics or of one."""
-        offsets = {key: at for key, at in self.within_logs(to).items() if only in (None, key[0])}
+        offsets = {key: offset for key, offset in self.within_logs(new_start).items() if only in (None, key[0])}
         self.move(offsets)
 
     @precondition(lambda self: self.tables.main.past)
@@ -97,18 +97,20 @@ class PipelineLife(RuleBasedStateMachine):
     @invariant()
     def every_offset_has_one_outcome(self) -> None:
         """What was landed stands once, in the rows or in the letters, and nothing else stands there."""
-        expected = {of for of, landed in self.tables.main.fates.items() if landed}
-        found = self.tables.outcomes()
-        assert found.keys() == expected
-        assert set(found.values()) <= {1}
+        expected = {fate_key for fate_key, landed in self.tables.main.fates.items() if landed}
+        outcomes = self.tables.outcomes()
+        assert outcomes.keys() == expected
+        assert set(outcomes.values()) <= {1}
 
     @invariant()
     def every_offset_is_accounted_for(self) -> None:
         """From where a partition was begun to where the position stands, every offset landed or was given up on record."""
         for name, topic in self.tables.main.position.topics.items():
-            for number, at in enumerate(topic.next):
-                known = {of.offset for of in self.tables.main.fates if of[:2] == (topic.id, number)}
-                assert known == set(range(self.first[topic.id, number], at)), (name, number)
+            for number, offset in enumerate(topic.next):
+                landed_offsets = {
+                    fate_key.offset for fate_key in self.tables.main.fates if fate_key[:2] == (topic.id, number)
+                }
+                assert landed_offsets == set(range(self.first[topic.id, number], offset)), (name, number)
 
     def teardown(self) -> None:
         """In the end a run without limits brings everything that Kafka has."""
@@ -129,16 +131,16 @@ class PipelineLife(RuleBasedStateMachine):
     def land(self, plan: RunPlan, most: int) -> None:
         """One batch."""
         now = self.tables.main.position
-        ranges, gone = remaining(plan, now), skipped(plan, now)
-        if not ranges and not gone:
+        ranges, skipped_ranges = remaining(plan, now), skipped(plan, now)
+        if not ranges and not skipped_ranges:
             return
         chosen = next(cut(ranges, most), ())
         after = advance(replace(now, n=self.tables.newest.n), chosen, plan)
         self.begun(plan)
         fates = dict(self.tables.main.fates)
-        fates |= {of: True for r in chosen for of in offsets_of(after, r)}
-        fates |= {of: False for r in gone for of in offsets_of(after, r)}
-        self.tables.commit(Batch("ingest", after, chosen, given_up=gone), fates)
+        fates |= {offset: True for r in chosen for offset in offsets_of(after, r)}
+        fates |= {offset: False for r in skipped_ranges for offset in offsets_of(after, r)}
+        self.tables.commit(Batch("ingest", after, chosen, given_up=skipped_ranges), fates)
 
     def move(self, offsets: dict[TopicPartition, int]) -> None:
         """One reset."""
@@ -146,9 +148,9 @@ class PipelineLife(RuleBasedStateMachine):
         after = reset_position(now, self.broker.facts, offsets, newest.n + 1, newest.epoch + 1)
         removed = moved_back_ranges(now, after)
         for name, topic in after.topics.items():
-            known = now.topics.get(name)
+            topic_position = now.topics.get(name)
             for number in range(len(topic.next)):
-                if known is None or known.id != topic.id or number >= len(known.next):
+                if topic_position is None or topic_position.id != topic.id or number >= len(topic_position.next):
                     log_start = self.broker.topics[name].partitions[number].log_start
                     self.first[topic.id, number] = log_start if (name, number) in offsets else 0
         fates = passed(self.tables.main.fates, now, after, self.first)
@@ -162,8 +164,8 @@ class PipelineLife(RuleBasedStateMachine):
 
     def take_up_recreated_topics(self) -> None:
         """What the refusal of a recreated topic asks for: a reset of that topic to its beginning."""
-        known = self.tables.main.position.topics
-        names_ = {name for name, topic in self.broker.topics.items() if name in known and known[name].id != topic.id}
+        topics = self.tables.main.position.topics
+        names_ = {name for name, topic in self.broker.topics.items() if name in topics and topics[name].id != topic.id}
         if names_:
             try:
                 self.plan()

@@ -18,6 +18,6 @@ def test_schema_change_survives_the_way_to_the_driver() -> None:
 
 def test_schema_changes_of_all_tasks_are_kept_once() -> None:
     """Tasks may ask for one column with different types: both are kept, each once, whichever came first."""
-    left, right = Staged(demands={"a.t": (PRICE,)}), Staged(demands={"a.t": (OPTIONAL, PRICE, WIDER), "a.u": (PRICE,)})
-    assert left.merge(right).demands == {"a.t": (OPTIONAL, WIDER, PRICE), "a.u": (PRICE,)}
-    assert left.merge(right).demands == right.merge(left).demands
+    first, right = Staged(demands={"a.t": (PRICE,)}), Staged(demands={"a.t": (OPTIONAL, PRICE, WIDER), "a.u": (PRICE,)})
+    assert first.merge(right).demands == {"a.t": (OPTIONAL, WIDER, PRICE), "a.u": (PRICE,)}
+    assert first.merge(right).demands == right.merge(first).demands

@@ -23,10 +23,10 @@ def topic_positions(draw: st.DrawFn) -> TopicPosition:
     start, following = tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
     end = tuple(at + draw(st.integers(0, 3)) for at in following)
     epochs = known_epochs(draw(st.tuples(*[st.integers(UNKNOWN_EPOCH, 3)] * len(pairs))))
-    found = TopicPosition(
+    topic_position = TopicPosition(
         draw(st.none() | texts), start, following, draw(st.integers(0, 3)), end, epochs, draw(lost_tails)
     )
-    return found if found.unread else replace(found, end=())
+    return topic_position if topic_position.unread else replace(topic_position, end=())
 
 
 positions = st.builds(Position, numbers, numbers, texts, st.dictionaries(texts, topic_positions(), max_size=3))

@@ -17,12 +17,12 @@ from pyiceberg.table import Table
 
 from tests.bench.side_by_side import __main__ as bench
 from tests.bench.side_by_side import tables as report
-from tests.bench.side_by_side.contents import ROW, contents, landed, seen, visible_at
+from tests.bench.side_by_side.contents import ROW, contents, landed, visible_at, visible_rows
 from tests.bench.side_by_side.drain import differences
 from tests.bench.side_by_side.sides import Drained
 from tests.bench.side_by_side.sink_side import tasks
 
-AT = datetime(2026, 3, 1, tzinfo=UTC)
+INSTANT = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def table_of(folder: Path, name: str, *appends: list[tuple[int, int]]) -> Table:
@@ -32,43 +32,43 @@ def table_of(folder: Path, name: str, *appends: list[tuple[int, int]]) -> Table:
     schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
     table = catalog.create_table(f"bench.{name}", schema)
     for rows in appends:
-        table.append(pa.Table.from_pylist([{"a": a, "b": b, "at": AT} for a, b in rows], schema=schema))
+        table.append(pa.Table.from_pylist([{"a": a, "b": b, "at": INSTANT} for a, b in rows], schema=schema))
     return table
 
 
 def drained(table: Table, seconds: float = 1.0, cpu_seconds: float = 1.0) -> Drained:
-    held = contents(table, ["a", "b"])
+    table_contents = contents(table, ["a", "b"])
     commits = [(share * seconds / 4, share * 500_000) for share in (1, 2, 3, 4)]
-    return Drained(seconds, seconds / 2, seconds, cpu_seconds, 0.25, 2_000_000, commits, held)
+    return Drained(seconds, seconds / 2, seconds, cpu_seconds, 0.25, 2_000_000, commits, table_contents)
 
 
 def test_rows_in_another_order_and_in_other_files_are_the_same(tmp_path: Path) -> None:
     """Two sides never write the same files: that must not look like a difference."""
     one = drained(table_of(tmp_path, "one", [(1, 2), (3, 4)]))
-    other = drained(table_of(tmp_path, "other", [(3, 4)], [(1, 2)]))
+    second = drained(table_of(tmp_path, "other", [(3, 4)], [(1, 2)]))
 
-    assert differences({"one": [one], "other": [other]}, 2) == []
+    assert differences({"one": [one], "other": [second]}, 2) == []
 
 
 def test_values_that_changed_rows_are_noticed(tmp_path: Path) -> None:
     """Each column for itself holds the same: only whole rows tell."""
     one = drained(table_of(tmp_path, "one", [(1, 2), (3, 4)]))
-    other = drained(table_of(tmp_path, "other", [(1, 4), (3, 2)]))
+    second = drained(table_of(tmp_path, "other", [(1, 4), (3, 2)]))
 
-    (said,) = differences({"one": [one], "other": [other]}, 2)
+    (problem,) = differences({"one": [one], "other": [second]}, 2)
 
-    assert said.startswith(f"other, round 1: {ROW}: ")
+    assert problem.startswith(f"other, round 1: {ROW}: ")
 
 
 def test_duplicate_row_is_noticed(tmp_path: Path) -> None:
     """A sink that lands a record again is fast and wrong."""
     one = drained(table_of(tmp_path, "one", [(1, 2)]))
-    other = drained(table_of(tmp_path, "other", [(1, 2), (1, 2)]))
+    second = drained(table_of(tmp_path, "other", [(1, 2), (1, 2)]))
 
-    said = differences({"one": [one], "other": [other]}, 1)
+    problems = differences({"one": [one], "other": [second]}, 1)
 
-    assert said[0] == "other, round 1: 2 rows of 1 records"
-    assert len(said) == 4
+    assert problems[0] == "other, round 1: 2 rows of 1 records"
+    assert len(problems) == 4
 
 
 def test_rows_are_visible_from_their_own_commit_on(tmp_path: Path) -> None:
@@ -76,12 +76,12 @@ def test_rows_are_visible_from_their_own_commit_on(tmp_path: Path) -> None:
     table = table_of(tmp_path, "one", [(1, 2)], [(3, 4), (5, 6)])
 
     commits = list(landed(table, "at"))
-    past = seen(table)
+    past = visible_rows(table)
 
-    assert [len(made) for _, made in commits] == [1, 2]
-    assert [at for at, _ in commits] == [of.at for of in past]
+    assert [len(instants) for _, instants in commits] == [1, 2]
+    assert [instant for instant, _ in commits] == [commit.at for commit in past]
     assert (visible_at(past, 1), visible_at(past, 3)) == (past[0].at, past[1].at)
-    assert {one for _, made in commits for one in made} == {AT.timestamp()}
+    assert {one for _, instants in commits for one in instants} == {INSTANT.timestamp()}
 
 
 def results(tmp_path: Path) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def results(tmp_path: Path) -> dict[str, Any]:
         "records": 2_000_000,
         "bytes": 400_000_000,
         "cores": 2,
-        "sides": {name: [asdict(of) for of in rounds] for name, rounds in sides.items()},
+        "sides": {name: [asdict(result) for result in rounds] for name, rounds in sides.items()},
         "wrong": [],
     }
     machine = {"cpu": "a processor", "cores": 2, "memory_bytes": 2**34, "load": 0.1}
@@ -117,20 +117,20 @@ def test_tables_show_medians_and_ratios(tmp_path: Path) -> None:
 
     row = next(line for line in lines if line.startswith("| Frazil"))
     assert row.split(" | ")[1:6] == ["100,000", "198,000", "10.0", "3.0", "2.9"]
-    said = "(to Kafka Connect's rate between commits, 50,000 records/s: 2.00); CPU ratio: 0.50"
-    assert f"orders, Frazil, submit: throughput ratio: 2.00 {said}" in lines
+    ratio_text = "(to Kafka Connect's rate between commits, 50,000 records/s: 2.00); CPU ratio: 0.50"
+    assert f"orders, Frazil, submit: throughput ratio: 2.00 {ratio_text}" in lines
 
 
 def test_ratio_that_includes_a_wait_for_a_commit_says_so(tmp_path: Path) -> None:
     """Of fewer than three commits there is no rate between them: the line says it."""
-    found = results(tmp_path)
-    (drain,) = found["parts"]
+    bench_results = results(tmp_path)
+    (drain,) = bench_results["parts"]
     for each in drain["sides"][report.SINK]:
         del each["commits"][2:]
 
-    (said,) = [line for line in report.tables(found) if "throughput ratio" in line]
+    (ratio_line,) = [line for line in report.tables(bench_results) if "throughput ratio" in line]
 
-    assert "orders, Frazil, submit: throughput ratio: 2.00 (Kafka Connect made fewer than three commits" in said
+    assert "orders, Frazil, submit: throughput ratio: 2.00 (Kafka Connect made fewer than three commits" in ratio_line
 
 
 @pytest.mark.parametrize(("wrong", "expected"), [([], 2), (["one row of two"], 1)])
@@ -139,13 +139,13 @@ def test_failing_part_keeps_what_was_measured(
 ) -> None:
     """Its rounds are in the file, other parts go on, the exit code tells it from wrong results, and tables can be printed."""
 
-    def fail(_: Path, __: object, found: dict[str, Any], report: Callable[[str], None]) -> None:
-        found["ways"] = ["a round"]
+    def fail(_: Path, __: object, results: dict[str, Any], report: Callable[[str], None]) -> None:
+        results["ways"] = ["a round"]
         report("measured")
         raise AssertionError("the sink did not start")
 
-    def work(_: Path, __: object, found: dict[str, Any], report: Callable[[str], None]) -> None:
-        found["wrong"] = wrong
+    def work(_: Path, __: object, results: dict[str, Any], report: Callable[[str], None]) -> None:
+        results["wrong"] = wrong
         report("measured")
 
     monkeypatch.setattr(bench, "RUNS", {"small": fail, "other": work})
@@ -153,11 +153,11 @@ def test_failing_part_keeps_what_was_measured(
 
     bench.measured([("small", None), ("other", None)], run, tmp_path / "run.json")
 
-    kept = json.loads((tmp_path / "run.json").read_text())
-    assert kept["parts"][1]["ways"] == ["a round"]
-    assert kept["parts"][2] == {"part": "other", "wrong": wrong}
-    assert bench.verdict(kept["parts"]) == expected
-    assert "**Not measured to its end**: small: AssertionError: the sink did not start" in report.tables(kept)
+    document = json.loads((tmp_path / "run.json").read_text())
+    assert document["parts"][1]["ways"] == ["a round"]
+    assert document["parts"][2] == {"part": "other", "wrong": wrong}
+    assert bench.verdict(document["parts"]) == expected
+    assert "**Not measured to its end**: small: AssertionError: the sink did not start" in report.tables(document)
 
 
 def test_page_gets_its_tables_between_the_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,17 +105,17 @@ TOPIC = TopicState("logs", "id", 7)
 def test_position_survives_json() -> None:
     """What is kept is what is read; a later version, or anything else, is refused."""
     assert CapturePosition.from_json(POSITION.to_json()) == POSITION
-    for text, said in (
+    for text, message in (
         (POSITION.to_json().replace('"v":1', '"v":2'), "of version 2"),
         ("[]", "can't be read"),
         ("{", "can.t be read"),
     ):
-        with pytest.raises(Terminal, match=said):
+        with pytest.raises(Terminal, match=message):
             CapturePosition.from_json(text)
 
 
 @pytest.mark.parametrize(
-    ("found", "topic", "said"),
+    ("position", "topic", "message"),
     [
         (None, TOPIC, "topic 'logs' is not new"),
         (replace(POSITION, kind="jdbc"), TOPIC, "of kind jdbc, its file says file"),
@@ -123,11 +123,13 @@ def test_position_survives_json() -> None:
         (POSITION, replace(TOPIC, name="other"), "--from position"),
     ],
 )
-def test_lost_position_is_refused_with_a_command(found: CapturePosition | None, topic: TopicState, said: str) -> None:
+def test_lost_position_is_refused_with_a_command(
+    position: CapturePosition | None, topic: TopicState, message: str
+) -> None:
     """What can't be told is refused, with the command that ends it."""
     with pytest.raises(Terminal) as caught:
-        require_position("logs", "file", found, topic)
-    assert caught.match(said)
+        require_position("logs", "file", position, topic)
+    assert caught.match(message)
     assert "frazil capture logs --from" in str(caught.value)
     require_position("logs", "file", POSITION, TOPIC)
     require_position("logs", "file", None, replace(TOPIC, used=0))

@@ -34,7 +34,7 @@ def outcome(connector: ImportedConnector, key: str) -> str:
     return only_outcome
 
 
-def at(connector: ImportedConnector, path: str) -> Any:
+def value_at(connector: ImportedConnector, path: str) -> Any:
     node: Any = {**connector.pipeline, "settings": connector.settings}
     for part in path.split("/"):
         node = node[int(part)] if part.isdigit() else node.get(part)

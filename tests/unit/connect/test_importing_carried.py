@@ -8,7 +8,7 @@ import pytest
 
 from frazil.connect.findings import TABULAR
 from frazil.connect.importing import ImportContext
-from tests.unit.connect.connectors import COLUMNS, at, imported, outcome
+from tests.unit.connect.connectors import COLUMNS, imported, outcome, value_at
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ from tests.unit.connect.connectors import COLUMNS, at, imported, outcome
 )
 def test_a_key_goes_where_its_meaning_is(config: dict[str, str | None], path: str, expected: Any) -> None:
     """A connector's options arrive in the pipeline or the settings, in Frazil's spelling."""
-    assert at(imported(config), path) == expected
+    assert value_at(imported(config), path) == expected
 
 
 ROUTES = {
@@ -192,15 +192,15 @@ def test_known_columns_evolve_as_well() -> None:
     """A table that is there keeps its columns, with what the file says of them, and gets more."""
     connector = imported({"iceberg.tables.evolve-schema-enabled": "true"}, ImportContext(columns=COLUMNS))
 
-    assert at(connector, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
-    assert at(connector, "destinations/0/evolve") == "full"
+    assert value_at(connector, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
+    assert value_at(connector, "destinations/0/evolve") == "full"
 
 
 def test_numbers_in_columns_of_times_are_milliseconds() -> None:
     """The sink reads every number for a time as milliseconds."""
     connector = imported({}, ImportContext(columns=COLUMNS))
 
-    assert at(connector, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
+    assert value_at(connector, "destinations/0/columns") == {"id": "long", "at": {"type": "timestamptz", "unit": "ms"}}
 
 
 def test_a_partition_of_a_column_that_is_not_there_is_reported() -> None:
@@ -262,7 +262,7 @@ def test_names_with_capitals_become_lower_case() -> None:
         ("shop.orders", {"id": "long"}, None),
         ("shop.lines", {"id": "long"}, ["id"]),
     ]
-    assert at(connector, "route/field/allow") == [r"shop\.orders", r"shop\.lines"]
+    assert value_at(connector, "route/field/allow") == [r"shop\.orders", r"shop\.lines"]
     assert [outcome(connector, key) for key in keys] == ["changed", "carried"]
 
 

@@ -137,7 +137,7 @@ def test_mistyped_key_is_reported_with_the_nearest_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "of",
+    "class_name",
     [
         "io.confluent.connect.jdbc.JdbcSinkConnector",
         "io.confluent.connect.s3.S3SinkConnector",
@@ -148,12 +148,12 @@ def test_mistyped_key_is_reported_with_the_nearest_one() -> None:
         None,
     ],
 )
-def test_another_connector_is_refused_with_the_class_that_is_known(of: str | None) -> None:
+def test_another_connector_is_refused_with_the_class_that_is_known(class_name: str | None) -> None:
     """Nobody waits for a pipeline out of a connector that does something else."""
-    connector = imported({"connector.class": of})
+    connector = imported({"connector.class": class_name})
 
     (refused,) = [finding for finding in connector.findings if finding.outcome == "refused"]
     assert refused.key == "connector.class"
     assert refused.by_hand is not None
     assert APACHE in refused.by_hand
-    assert of is None or of in refused.message
+    assert class_name is None or class_name in refused.message

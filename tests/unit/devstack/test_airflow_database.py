@@ -24,23 +24,23 @@ def home_on(tmp_path: Path, address: str) -> Home:
 
 def test_default_database_is_sqlite_in_the_home(tmp_path: Path) -> None:
     """Without the variable, or with an empty one, it is the home's SQLite file."""
-    found = airflow_database(home_on(tmp_path, ""))
+    database = airflow_database(home_on(tmp_path, ""))
 
-    assert (found.is_file, found.name) == (True, "SQLite")
-    assert make_url(found.url).database == str(tmp_path / "home" / "airflow" / "airflow.db")
+    assert (database.is_file, database.name) == (True, "SQLite")
+    assert make_url(database.url).database == str(tmp_path / "home" / "airflow" / "airflow.db")
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg2"])
 def test_address_reaches_airflow_unchanged(tmp_path: Path, scheme: str) -> None:
     """Airflow gets what was said, with the driver that is installed, and no `$` that it would take for a variable's name."""
     home = home_on(tmp_path, ADDRESS.replace("postgresql+psycopg2", scheme))
-    made = ensure_secrets(home)
+    secrets = ensure_secrets(home)
 
-    env = environment(home, Java(Path("/jdk"), 17), made, airflow_database(home), dags_paused=True)
+    env = environment(home, Java(Path("/jdk"), 17), secrets, airflow_database(home), dags_paused=True)
 
-    told = env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
-    assert told == ADDRESS
-    assert make_url(told).password == "s3cr$t"
+    connection = env["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+    assert connection == ADDRESS
+    assert make_url(connection).password == "s3cr$t"
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_refused_address_is_not_quoted(tmp_path: Path, address: str) -> None:
 def test_password_is_not_shown(tmp_path: Path) -> None:
     """Neither in `repr`, nor in `frazil status`, nor in what an error may name."""
     home = home_on(tmp_path, ADDRESS)
-    found = airflow_database(home)
+    database = airflow_database(home)
 
-    shown = f"{home!r} {found!r} {found.name} {stack.status(home).to_json()}"
+    shown = f"{home!r} {database!r} {database.name} {stack.status(home).to_json()}"
 
-    assert found.name == "PostgreSQL db.example.org:5433/airflow"
+    assert database.name == "PostgreSQL db.example.org:5433/airflow"
     assert not any(form in shown for form in ("s3cr%24t", "s3cr$t"))
-    assert found.hidden == ("s3cr$t", "s3cr%24t")
+    assert database.hidden == ("s3cr$t", "s3cr%24t")
 
 
 def test_address_is_not_written_to_disk(tmp_path: Path) -> None:

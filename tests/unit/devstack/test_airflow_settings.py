@@ -17,8 +17,8 @@ from tests.servers import with_ports
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    found = Home.resolve({"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_AIRFLOW_USER": "ops"})
-    return with_ports(found, airflow=25001)
+    ops_home = Home.resolve({"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_AIRFLOW_USER": "ops"})
+    return with_ports(ops_home, airflow=25001)
 
 
 def env_of(home: Home) -> dict[str, str]:
@@ -42,18 +42,18 @@ def test_secrets_are_made_once(home: Home) -> None:
 
 def test_two_homes_have_different_secrets(home: Home, tmp_path: Path) -> None:
     """A fixed secret is no secret."""
-    other = Home.resolve({"FRAZIL_HOME": str(tmp_path / "other")})
+    second_home = Home.resolve({"FRAZIL_HOME": str(tmp_path / "other")})
 
-    assert not set(ensure_secrets(home).values()) & set(ensure_secrets(other).values())
+    assert not set(ensure_secrets(home).values()) & set(ensure_secrets(second_home).values())
 
 
 def test_no_secret_is_shown_by_repr(home: Home) -> None:
     """Objects end in logs and in the messages of failed assertions."""
-    made = ensure_secrets(home)
+    secrets = ensure_secrets(home)
 
-    shown = repr(made) + repr(credentials(home))
+    shown = repr(secrets) + repr(credentials(home))
 
-    assert not any(secret in shown for secret in made.values())
+    assert not any(secret in shown for secret in secrets.values())
 
 
 def test_login_is_the_one_that_airflow_gets(home: Home) -> None:

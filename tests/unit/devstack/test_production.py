@@ -19,8 +19,8 @@ from frazil.runtime.process import Processes, Spec
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    found = Home.resolve({"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_JARS": str(tmp_path / "jars")})
-    return replace(found, profile="production")
+    home = Home.resolve({"FRAZIL_HOME": str(tmp_path / "home"), "FRAZIL_JARS": str(tmp_path / "jars")})
+    return replace(home, profile="production")
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def made(home: Home) -> Home:
 
 @pytest.fixture
 def processes(home: Home) -> Iterator[Processes]:
-    of = stack.processes_of(home)
-    yield of
-    of.stop(("kafka", 0.0))
+    processes = stack.processes_of(home)
+    yield processes
+    processes.stop(("kafka", 0.0))
 
 
 def test_another_shell_uses_the_same_stack(made: Home) -> None:
@@ -52,13 +52,13 @@ def test_another_shell_uses_the_same_stack(made: Home) -> None:
 
 def test_settings_and_status_show_no_password(made: Home) -> None:
     """The settings file refers to secrets; what is written with them only its owner can read."""
-    known = production.references(made)
-    secrets = [known["kafka_password"], *json.loads((made.production / "passwords.json").read_text()).values()]
+    references = production.references(made)
+    secrets = [references["kafka_password"], *json.loads((made.production / "passwords.json").read_text()).values()]
     shown = production.settings_file(made).read_text() + json.dumps(stack.status(made).to_json()) + f"{made!r}"
     project = Project.load({"FRAZIL_HOME": str(made.root)})
 
     assert len(set(secrets)) == len(secrets) == 7
-    assert [of for of in secrets if of in shown + f"{project.settings!r}"] == []
+    assert [secret for secret in secrets if secret in shown + f"{project.settings!r}"] == []
     private = [
         made.production / "passwords.json",
         made.production / "references.json",
@@ -77,7 +77,7 @@ def test_passwords_stay_with_the_data(made: Home) -> None:
 def test_home_of_an_older_version_gets_the_passwords_that_it_lacks(made: Home) -> None:
     """Those that its data is behind stay."""
     file = made.production / "passwords.json"
-    older = {name: of for name, of in json.loads(file.read_text()).items() if name not in ("catalog", "registry")}
+    older = {name: entry for name, entry in json.loads(file.read_text()).items() if name not in ("catalog", "registry")}
     file.write_text(json.dumps(older))
 
     passwords = production.ensure_passwords(made)
@@ -101,10 +101,10 @@ def test_second_profile_in_one_home_is_refused(home: Home, processes: Processes)
     replace(home, profile="embedded").record()
     processes.start(Spec("kafka", ["sleep", "600"], dict(os.environ)))
 
-    with pytest.raises(Terminal, match="kafka run in profile embedded") as told:
+    with pytest.raises(Terminal, match="kafka run in profile embedded") as error:
         stack.up(home, ["s3"])
 
-    assert "frazil down" in told.value.next_step
+    assert "frazil down" in error.value.next_step
 
 
 def test_unknown_profile_is_refused(home: Home) -> None:
@@ -120,11 +120,11 @@ def test_missing_go_is_reported_with_a_remedy(home: Home, monkeypatch: pytest.Mo
     """The message says what to install, and that the program may be brought instead."""
     monkeypatch.setattr(object_store, "go", lambda: None)
 
-    with pytest.raises(Terminal, match="no suitable Go") as told:
+    with pytest.raises(Terminal, match="no suitable Go") as error:
         object_store.program(home)
 
-    assert "go.dev/dl" in told.value.next_step
-    assert str(home.jars / "tools") in told.value.next_step
+    assert "go.dev/dl" in error.value.next_step
+    assert str(home.jars / "tools") in error.value.next_step
 
 
 def test_part_of_the_other_profile_is_refused(home: Home) -> None:

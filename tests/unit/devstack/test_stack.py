@@ -23,9 +23,9 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def processes(home: Home) -> Iterator[Processes]:
-    made = stack.processes_of(home)
-    yield made
-    made.stop(("kafka", 0.0))
+    processes = stack.processes_of(home)
+    yield processes
+    processes.stop(("kafka", 0.0))
 
 
 def state_of(home: Home, name: str) -> str:
@@ -81,7 +81,7 @@ def test_the_broker_listens_on_the_loopback_interface_only(home: Home) -> None:
 
 def test_a_cluster_id_is_never_taken_for_an_option() -> None:
     """A leading dash, one in 64, makes the storage tool fail."""
-    made = {new_cluster_id() for _ in range(2000)}
+    cluster_ids = {new_cluster_id() for _ in range(2000)}
 
-    assert len(made) == 2000
-    assert all(len(text) == 22 and not text.startswith("-") for text in made)
+    assert len(cluster_ids) == 2000
+    assert all(len(text) == 22 and not text.startswith("-") for text in cluster_ids)

@@ -32,7 +32,7 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("installed", "state", "found"),
+    ("installed", "state", "message"),
     [
         ({"pyarrow": "22.0.0"}, "ok", "1 packages"),
         ({"pyarrow": "21.0.0"}, "failed", "pyarrow is 21.0.0, not >=22"),
@@ -42,7 +42,7 @@ GOOD: dict[str, Any] = {
         ({"pyarrow": "22.0.0", "pyspark": "4.1.3"}, "failed", "pandas is missing (>=2.2)"),
     ],
 )
-def test_packages_of_other_versions_are_reported(installed: dict[str, str], state: str, found: str) -> None:
+def test_packages_of_other_versions_are_reported(installed: dict[str, str], state: str, message: str) -> None:
     """Each package is compared with its pin; those of an extra only where the extra is there."""
     requirements = [
         "pyarrow>=22",
@@ -53,7 +53,7 @@ def test_packages_of_other_versions_are_reported(installed: dict[str, str], stat
 
     finding = packages_finding(requirements, installed.get)
 
-    assert (finding.state, finding.observed.startswith(found)) == (state, True), finding
+    assert (finding.state, finding.observed.startswith(message)) == (state, True), finding
 
 
 def test_old_python_is_reported() -> None:
@@ -124,7 +124,7 @@ def test_unhealthy_table_is_a_warning_with_its_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("report", "expected"),
     [
         ({}, []),
         ({"lacks": "ModuleNotFoundError: No module named 'pyarrow'"}, ["can't import what tasks need"]),
@@ -137,9 +137,9 @@ def test_unhealthy_table_is_a_warning_with_its_command() -> None:
         ({"time": 400.0}, ["300 s ahead"]),
     ],
 )
-def test_executor_differences_are_reported_once(said: dict[str, Any], expected: list[str]) -> None:
+def test_executor_differences_are_reported_once(report: dict[str, Any], expected: list[str]) -> None:
     """Each executor is compared with the driver once, however many tasks it answered, and named."""
-    answer = {"began": 40.0, "ended": 100.0, "told": [GOOD, GOOD, GOOD | said | {"executor": "node-2:/work/1"}]}
+    answer = {"began": 40.0, "ended": 100.0, "told": [GOOD, GOOD, GOOD | report | {"executor": "node-2:/work/1"}]}
 
     findings = [finding for finding in executor_findings("executors", answer, DRIVER, "abc") if finding.state != "ok"]
 
@@ -148,7 +148,7 @@ def test_executor_differences_are_reported_once(said: dict[str, Any], expected: 
 
 
 @pytest.mark.parametrize(
-    ("log", "found"),
+    ("log", "message"),
     [
         ('Cannot run program "/opt/venv/bin/python": error=2', "no Python at /opt/venv/bin/python"),
         ("ModuleNotFoundError: No module named 'pyarrow'", "lacks the module pyarrow"),
@@ -156,6 +156,6 @@ def test_executor_differences_are_reported_once(said: dict[str, Any], expected: 
         ("something else", "something else"),
     ],
 )
-def test_failed_probe_is_explained_from_its_log(log: str, found: str) -> None:
+def test_failed_probe_is_explained_from_its_log(log: str, message: str) -> None:
     """What Spark says where no task could tell anything is put into words, else quoted."""
-    assert found in failure_finding("executors", INTERNAL.retryable(log)).observed
+    assert message in failure_finding("executors", INTERNAL.retryable(log)).observed

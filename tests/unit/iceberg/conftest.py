@@ -31,9 +31,11 @@ ONLY_MAIN = (
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """What moves main is tested on a branch as well."""
     if "lake" in metafunc.fixturenames:
-        both = metafunc.module.__name__.rpartition(".")[2] in MOVE_MAIN and metafunc.function.__name__ not in ONLY_MAIN
-        branches = [None, pytest.param("audit", marks=pytest.mark.full)] if both else [None]
-        metafunc.parametrize("lake", branches, ids=lambda of: of or "main", indirect=True)
+        has_both = (
+            metafunc.module.__name__.rpartition(".")[2] in MOVE_MAIN and metafunc.function.__name__ not in ONLY_MAIN
+        )
+        branches = [None, pytest.param("audit", marks=pytest.mark.full)] if has_both else [None]
+        metafunc.parametrize("lake", branches, ids=lambda branch: branch or "main", indirect=True)
 
 
 @pytest.fixture
@@ -43,11 +45,11 @@ def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Lake]:
     """
     plain = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
     catalog = UnreliableCatalog(plain.name, uri=plain.uri, warehouse=plain.warehouse)
-    made = plain if request.param is None else on_branch(plain, request.param)
-    made._opened = plain._opened = catalog
-    yield made
-    left = None if request.param is None else plain.find_table(TABLE)
-    assert left is None or left.metadata.current_snapshot_id is None
+    lake = plain if request.param is None else on_branch(plain, request.param)
+    lake._opened = plain._opened = catalog
+    yield lake
+    table = None if request.param is None else plain.find_table(TABLE)
+    assert table is None or table.metadata.current_snapshot_id is None
     catalog.close()
 
 

@@ -72,9 +72,9 @@ def data(lake: Lake, rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(body, schema)
 
 
-def numbered(ids: range, **of: Any) -> list[Row]:
+def numbered(ids: range, **options: Any) -> list[Row]:
     """Orders whose offset is their id."""
-    return [Row(n, offset=n, **of) for n in ids]
+    return [Row(n, offset=n, **options) for n in ids]
 
 
 def foreign(lake: Lake, rows: Iterable[Row]) -> None:
@@ -88,22 +88,22 @@ def removing(start: int, end: int | None, *, partition: int | None = 0, since: i
 
 
 def change(
-    lake: Lake, of: BatchMark, after: BatchMark | None, rows: Iterable[Row] = (), removal: Removal | None = None
+    lake: Lake, mark: BatchMark, after: BatchMark | None, rows: Iterable[Row] = (), removal: Removal | None = None
 ) -> Change:
     """A staged batch that also removes rows."""
-    return replace(batch(lake, of, after, data(lake, rows)), removal=removal)
+    return replace(batch(lake, mark, after, data(lake, rows)), removal=removal)
 
 
 def everything(lake: Lake, snapshot_id: int | None = None) -> list[Row]:
     """Every row of main, or of one snapshot, read through its manifests and data files, in the order of their ids."""
-    found = lake.load_table(TABLE).scan(snapshot_id=snapshot_id).to_arrow().to_pylist()
+    loaded_rows = lake.load_table(TABLE).scan(snapshot_id=snapshot_id).to_arrow().to_pylist()
     rows = [
         Row(
             row["id"],
             *(row[name] for name in (COLUMNS.topic, COLUMNS.partition, COLUMNS.offset, COLUMNS.batch)),
             row["day"],
         )
-        for row in found
+        for row in loaded_rows
     ]
     return sorted(rows, key=lambda row: row.id)
 

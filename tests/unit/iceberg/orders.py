@@ -57,12 +57,12 @@ def follow(lake: Lake, *steps: Step) -> None:
     catalog.script = list(steps)
 
 
-def answer_lost(error: Exception, *then: Callable[[], object]) -> Step:
+def answer_lost(error: Exception, *actions: Callable[[], object]) -> Step:
     """The commit lands, other things happen, and the writer hears an error."""
 
     def step(really: Callable[[], CommitTableResponse]) -> CommitTableResponse:
         really()
-        for action in then:
+        for action in actions:
             action()
         raise error
 
@@ -99,13 +99,13 @@ def rows(*ids: int, day: str | None = "mon") -> pa.Table:
     return pa.table([pa.array(ids, pa.int32()), pa.array([day] * len(ids), pa.string())], schema=ROWS)
 
 
-def batch(lake: Lake, of: BatchMark, after: BatchMark | None, data: pa.Table) -> Change:
+def batch(lake: Lake, mark: BatchMark, after: BatchMark | None, data: pa.Table) -> Change:
     """A staged batch, planned on a table that holds `after` last."""
     table = lake.load_table(TABLE)
 
     def check(metadata: TableMetadata) -> None:
-        found = summary_value_or_refuse(metadata, KEY, TABLE)
-        last = BatchMark.from_json(found.value) if found else None
+        value = summary_value_or_refuse(metadata, KEY, TABLE)
+        last = BatchMark.from_json(value.value) if value else None
         if last != after:
             raise Refused(f"holds {last}, expected {after}")
 
@@ -113,10 +113,10 @@ def batch(lake: Lake, of: BatchMark, after: BatchMark | None, data: pa.Table) ->
         step="follow",
         table=TABLE,
         files=write_rows(staging_table(TABLE, table), data),
-        summary={KEY: of.to_json(), "frazil.rows.written": str(data.num_rows)},
+        summary={KEY: mark.to_json(), "frazil.rows.written": str(data.num_rows)},
         mirrored=(KEY,),
         fit=fit_of(table.metadata),
-        landed=lambda metadata: landed_snapshot(metadata, KEY, of, TABLE),
+        landed=lambda metadata: landed_snapshot(metadata, KEY, mark, TABLE),
         check=check,
     )
 

@@ -12,9 +12,9 @@ from tests.unit.iceberg.orders import TABLE
 def expire(lake: Lake, *snapshots: int) -> None:
     """Expire as Iceberg's own library does: children keep the ids of parents that are gone."""
     table = lake.load_table(TABLE)
-    kept = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in snapshots]
+    kept_snapshots = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in snapshots]
     log = [entry for entry in table.metadata.snapshot_log if entry.snapshot_id not in snapshots]
-    metadata = table.metadata.model_copy(update={"snapshots": kept, "snapshot_log": log})
+    metadata = table.metadata.model_copy(update={"snapshots": kept_snapshots, "snapshot_log": log})
     path = metadata_path(table, f"99999-{uuid4()}.metadata.json")
     write_text(table, path, metadata.model_dump_json())
     lake._catalog.drop_table(TABLE)

@@ -101,7 +101,7 @@ def test_only_first_line_of_a_foreign_message_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("message", "expected"),
     [
         (
             "[Errno 20] Cannot create directory '/wh/shop/o/data/email=alice%40x.org': Not a directory",
@@ -116,9 +116,9 @@ def test_only_first_line_of_a_foreign_message_is_kept() -> None:
         ("GET https://catalog:8181/v1/config?warehouse=lake", "GET https://catalog:8181/v1/config?warehouse=lake"),
     ],
 )
-def test_folders_of_partitions_are_shown_without_their_values(said: str, expected: str) -> None:
+def test_folders_of_partitions_are_shown_without_their_values(message: str, expected: str) -> None:
     """Partition values are content of records; names of files and folders around them stay."""
-    assert without_values(said) == expected
+    assert without_values(message) == expected
 
 
 @pytest.mark.parametrize("reading", [translated, reading_tables])

@@ -26,21 +26,25 @@ def line(*hours: float, first: int = 1) -> tuple[SnapshotAge, ...]:
     return tuple(SnapshotAge(n, ms(NOW - timedelta(hours=h)), n - 1 if n > first else None) for n, h in ages)
 
 
-def ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
+def ms(instant: datetime) -> int:
+    return int(instant.timestamp() * 1000)
 
 
-def table(*partitions: PartitionFiles, **of: Any) -> Inspection:
+def table(*partitions: PartitionFiles, **options: Any) -> Inspection:
     """A table."""
-    return Inspection("shop.orders", partitions, **of)
+    return Inspection("shop.orders", partitions, **options)
 
 
-def with_snapshots(*hours: float, **of: Any) -> Inspection:
+def with_snapshots(*hours: float, **options: Any) -> Inspection:
     """A table whose main has snapshots of these ages in hours, oldest first."""
-    return table(snapshots=line(*hours), branches={"main": BranchRules(len(hours))}, **of)
+    return table(snapshots=line(*hours), branches={"main": BranchRules(len(hours))}, **options)
 
 
-def judged(found: Inspection, step: Step, *, order: Order | None = None, on_branch: bool = False, **rules: Any) -> Need:
+def judged(
+    inspection: Inspection, step: Step, *, order: Order | None = None, on_branch: bool = False, **rules: Any
+) -> Need:
     """What is decided about one step."""
-    given = Circumstances(NOW, on_branch, order or Order())
-    return next(of for of in needs(found, TableMaintenance.model_validate(rules), given) if of.step == step)
+    circumstances = Circumstances(NOW, on_branch, order or Order())
+    return next(
+        need for need in needs(inspection, TableMaintenance.model_validate(rules), circumstances) if need.step == step
+    )

@@ -24,10 +24,10 @@ def test_reason_has_its_numbers() -> None:
 
 def test_delete_files_alone_make_compaction_due() -> None:
     """Delete files count by themselves, without a single small data file; compaction then takes those of positions too."""
-    found = table(position_deletes=25)
-    assert judged(found, "compaction").due
-    assert not judged(found, "position_deletes").due
-    assert judged(found, "position_deletes", compaction=False).due
+    inspection = table(position_deletes=25)
+    assert judged(inspection, "compaction").due
+    assert not judged(inspection, "position_deletes").due
+    assert judged(inspection, "position_deletes", compaction=False).due
 
 
 def test_open_partition_is_left_alone_under_closed() -> None:
@@ -40,16 +40,16 @@ def test_open_partition_is_left_alone_under_closed() -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_step_left_out_of_the_file_is_never_forced(step: Step) -> None:
     """`--force` does what is not due, not what the file leaves out."""
-    found = table(small(1))
+    inspection = table(small(1))
     order = Order(steps=(step,), force=True)
-    assert judged(found, step, order=order, stats={}).due
-    assert not judged(found, step, order=order, **{"stats": {}, step: False}).due
+    assert judged(inspection, step, order=order, stats={}).due
+    assert not judged(inspection, step, order=order, **{"stats": {}, step: False}).due
 
 
 def test_steps_that_spark_cannot_do_on_a_time_column_say_why() -> None:
     """What PyIceberg does is due as elsewhere; in version 3, which it does not write, orphans alone."""
-    found = table(small(9), unreadable="opens", position_deletes=99, manifests=99)
-    needs = {step: judged(found, step, stats={}, order=Order(force=True)) for step in STEPS}
+    inspection = table(small(9), unreadable="opens", position_deletes=99, manifests=99)
+    needs = {step: judged(inspection, step, stats={}, order=Order(force=True)) for step in STEPS}
     assert {step for step, need in needs.items() if need.due} == {"expiry", "orphans"}
     assert needs["compaction"].reason == "column opens is of type time: Spark can't load the table"
     third = table(small(9), unreadable="opens", format_version=3)
@@ -58,19 +58,19 @@ def test_steps_that_spark_cannot_do_on_a_time_column_say_why() -> None:
 
 def test_steps_for_main_leave_a_branch_alone() -> None:
     """Where the pipeline lands on a branch, steps that Spark does on main only rest."""
-    found = table(position_deletes=99, manifests=99, rows=10)
+    inspection = table(position_deletes=99, manifests=99, rows=10)
     for step in ("position_deletes", "manifests", "stats"):
-        assert judged(found, step, compaction=False, stats={}).due
-        assert not judged(found, step, compaction=False, stats={}, on_branch=True).due
+        assert judged(inspection, step, compaction=False, stats={}).due
+        assert not judged(inspection, step, compaction=False, stats={}, on_branch=True).due
 
 
 @pytest.mark.parametrize(
-    ("at", "due"), [(None, True), ("2026-05-08T10:29:00+00:00", True), ("2026-05-09T11:00:00+00:00", False)]
+    ("searched_at", "due"), [(None, True), ("2026-05-08T10:29:00+00:00", True), ("2026-05-09T11:00:00+00:00", False)]
 )
-def test_orphans_are_searched_once_a_week(at: str | None, due: bool) -> None:
+def test_orphans_are_searched_once_a_week(searched_at: str | None, due: bool) -> None:
     """Orphans are looked for once a week, as the table remembers."""
-    found = with_snapshots(24 * 8, properties={} if at is None else {ORPHANS_KEY: at})
-    assert judged(found, "orphans").due is due
+    inspection = with_snapshots(24 * 8, properties={} if searched_at is None else {ORPHANS_KEY: searched_at})
+    assert judged(inspection, "orphans").due is due
 
 
 def test_new_table_is_not_searched_for_orphans() -> None:
@@ -83,10 +83,10 @@ def test_new_table_is_not_searched_for_orphans() -> None:
 
 def test_expiry_is_due_only_for_snapshots_that_may_go() -> None:
     """Old snapshots count, unless they are among those to keep."""
-    found = with_snapshots(*range(300, 0, -10))
-    assert judged(found, "expiry").reason == "17 snapshots older than 5d could go, due from 20"
-    assert judged(found, "expiry", expiry={"min_snapshots": 17}).due
-    assert not judged(found, "expiry", expiry={"min_snapshots": 17, "keep": 14}).due
+    inspection = with_snapshots(*range(300, 0, -10))
+    assert judged(inspection, "expiry").reason == "17 snapshots older than 5d could go, due from 20"
+    assert judged(inspection, "expiry", expiry={"min_snapshots": 17}).due
+    assert not judged(inspection, "expiry", expiry={"min_snapshots": 17, "keep": 14}).due
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_expiry_is_due_only_for_snapshots_that_may_go() -> None:
 )
 def test_columns_are_counted_again_only_after_a_tenth_changed(rows: int, counted: int | None, due: bool) -> None:
     """Values are counted again when a tenth of the rows came or went; where nobody asks for it, never."""
-    found = table(rows=rows, rows_counted=counted)
-    assert judged(found, "stats", stats={}).due is due
-    assert not judged(found, "stats").due
+    inspection = table(rows=rows, rows_counted=counted)
+    assert judged(inspection, "stats", stats={}).due is due
+    assert not judged(inspection, "stats").due
 
 
 def test_reason_of_a_count_has_its_numbers() -> None:

@@ -15,9 +15,9 @@ def test_new_table_is_healthy() -> None:
 
 def test_every_problem_lowers_the_score() -> None:
     """Each takes its points at most; a table with all of them has none left."""
-    found = table(small(1_000_000, size=1), position_deletes=1_000_000, manifests=1_000_000, manifests_needed=1)
-    assert health(found, 0).lost == {"small files": 40, "delete files": 20, "manifests": 20}
-    assert str(health(found, 0)) == "20 (small files -40, delete files -20, manifests -20)"
+    inspection = table(small(1_000_000, size=1), position_deletes=1_000_000, manifests=1_000_000, manifests_needed=1)
+    assert health(inspection, 0).lost == {"small files": 40, "delete files": 20, "manifests": 20}
+    assert str(health(inspection, 0)) == "20 (small files -40, delete files -20, manifests -20)"
 
 
 def test_full_files_are_not_small() -> None:

@@ -51,4 +51,4 @@ def test_idle_table_gets_no_commit(status: str, acted: bool) -> None:
 def test_age_is_shown_as_in_pipeline_files() -> None:
     """An age is said as pipeline files have it."""
     ages = (timedelta(days=5), timedelta(hours=36), timedelta(minutes=1), timedelta(seconds=90))
-    assert [shown_age(of) for of in ages] == ["5d", "36h", "1m", "90s"]
+    assert [shown_age(age) for age in ages] == ["5d", "36h", "1m", "90s"]

@@ -15,8 +15,8 @@ from frazil.pipeline.models.maintenance import Compaction
 from tests.unit.maintain.tables import DAY, NOW, TODAY, small, table
 
 
-def calls(found: Inspection, branch: str | None = None, **rules: Any) -> list[dict[str, Any]]:
-    return compaction_arguments(found, Compaction.model_validate(rules), NOW, branch=branch)
+def calls(inspection: Inspection, branch: str | None = None, **rules: Any) -> list[dict[str, Any]]:
+    return compaction_arguments(inspection, Compaction.model_validate(rules), NOW, branch=branch)
 
 
 def test_closed_partitions_are_compacted_first() -> None:
@@ -28,11 +28,11 @@ def test_closed_partitions_are_compacted_first() -> None:
 
 def test_run_rewrites_no_more_bytes_than_its_limit() -> None:
     """The first portion takes its share, the second what is left, in files; a third has to wait for the next run."""
-    found = table(small(10, TODAY - 1), small(10, TODAY), time_field=DAY)
-    first, second = calls(found, max_bytes=16_000)
+    inspection = table(small(10, TODAY - 1), small(10, TODAY), time_field=DAY)
+    first, second = calls(inspection, max_bytes=16_000)
     assert "max-files-to-rewrite" not in first["options"]
     assert second["options"]["max-files-to-rewrite"] == "6"
-    (only,) = calls(found, max_bytes=7_000)
+    (only,) = calls(inspection, max_bytes=7_000)
     assert only["options"]["max-files-to-rewrite"] == "7"
 
 
@@ -73,7 +73,7 @@ def test_small_files_share_one_commit() -> None:
     """Kilobytes are one commit; of many gigabytes each part has its own, so that a kill does not cost all."""
     (few,) = calls(table(small(100)))
     (many,) = calls(table(small(100, size=2**28)), max_bytes=8 * 2**30)
-    assert not [of for of in few["options"] if of.startswith("partial-progress")]
+    assert not [option for option in few["options"] if option.startswith("partial-progress")]
     assert (many["options"]["partial-progress.enabled"], many["options"]["partial-progress.max-commits"]) == (
         "true",
         "4",

@@ -108,8 +108,8 @@ def explore(
 
 
 def _harmed(start: World, world: World) -> bool:
-    before, left = dict(start.left), dict(world.left)
-    return any(left[name] < before[name] for name in HARM)
+    before, runs_left = dict(start.left), dict(world.left)
+    return any(runs_left[name] < before[name] for name in HARM)
 
 
 # --- what may happen --------------------------------------------------------------------------------------------------
@@ -135,12 +135,12 @@ def _runners_move(protocol: Protocol, world: World) -> Iterator[tuple[str, World
 
 def _begins(protocol: Protocol, world: World, number: int) -> Iterator[tuple[str, World]]:
     yield _begun(world, number, "run")
-    if (less := _spent(world, "replay")) is not None:
-        yield _begun(less, number, "replay")
-    if (less := _spent(world, "command")) is not None:
+    if (budget := _spent(world, "replay")) is not None:
+        yield _begun(budget, number, "replay")
+    if (budget := _spent(world, "command")) is not None:
         named = _ordered(protocol, world, "run")[1]  # what a run that begins now is refused with
         if named is not None:
-            yield _begun(less, number, named)
+            yield _begun(budget, number, named)
 
 
 def _goes_on(protocol: Protocol, world: World, number: int) -> Iterator[tuple[str, World]]:
@@ -149,11 +149,11 @@ def _goes_on(protocol: Protocol, world: World, number: int) -> Iterator[tuple[st
         yield f"runner {number}: {runner.step}", protocol.follows(world, number)
     except Refused as refused:
         yield f"{REFUSED} to runner {number}: {refused}", with_runner(world, number, Runner())
-    if (less := _spent(world, "crash")) is not None:
-        yield f"runner {number} dies before: {runner.step}", with_runner(less, number, Runner())
-    if runner.step == "send" and (less := _spent(world, "lost_answer")) is not None:
+    if (budget := _spent(world, "crash")) is not None:
+        yield f"runner {number} dies before: {runner.step}", with_runner(budget, number, Runner())
+    if runner.step == "send" and (budget := _spent(world, "lost_answer")) is not None:
         assert runner.manifest is not None
-        asks_again = with_runner(less, number, runner._replace(step="decide", base=0))
+        asks_again = with_runner(budget, number, runner._replace(step="decide", base=0))
         flights = (*world.flights, (runner.base, runner.manifest))
         yield f"runner {number} sends, and hears nothing", asks_again._replace(flights=flights)
 
@@ -164,33 +164,33 @@ def _begun(world: World, number: int, order: str) -> tuple[str, World]:
 
 
 def _neighbours_move(world: World, files: tuple[bool, ...]) -> Iterator[tuple[str, World]]:
-    if (less := _spent(world, "produce")) is not None:
-        yield "a record is produced", less._replace(end=world.end + 1)
-    if len(world.files) < len(files) and (less := _spent(world, "deploy")) is not None:
-        yield "the pipeline file changes", less._replace(files=files[: len(world.files) + 1])
+    if (budget := _spent(world, "produce")) is not None:
+        yield "a record is produced", budget._replace(end=world.end + 1)
+    if len(world.files) < len(files) and (budget := _spent(world, "deploy")) is not None:
+        yield "the pipeline file changes", budget._replace(files=files[: len(world.files) + 1])
     for place, table in enumerate(world.tables):
         before = world.before[place]
-        if before is not None and (less := _spent(world, "restore")) is not None:
+        if before is not None and (budget := _spent(world, "restore")) is not None:
             restored = tuple(None if number == place else old for number, old in enumerate(world.before))
-            put = committed(less, place, before)
+            put = committed(budget, place, before)
             yield f"{NAMES[place]} is restored from its metadata before", put._replace(before=restored)
-        if len(table.chain) > 1 and (less := _spent(world, "rollback")) is not None:
-            yield f"{NAMES[place]} is rolled back", committed(less, place, table._replace(chain=table.chain[:-1]))
-        if table.chain and (less := _spent(world, "foreign")) is not None:
+        if len(table.chain) > 1 and (budget := _spent(world, "rollback")) is not None:
+            yield f"{NAMES[place]} is rolled back", committed(budget, place, table._replace(chain=table.chain[:-1]))
+        if table.chain and (budget := _spent(world, "foreign")) is not None:
             snapshot = Snapshot(snapshot_id(table.head, "foreign"), table.rows)
             grown = table._replace(chain=(*table.chain, snapshot))
-            yield f"{NAMES[place]} is compacted", committed(less, place, grown)
-        if len(table.chain) > 1 and (less := _spent(world, "expire")) is not None:
-            kept = table._replace(chain=table.chain[-1:], cut=True)
-            yield f"{NAMES[place]} keeps its head alone", committed(less, place, kept)
+            yield f"{NAMES[place]} is compacted", committed(budget, place, grown)
+        if len(table.chain) > 1 and (budget := _spent(world, "expire")) is not None:
+            trimmed = table._replace(chain=table.chain[-1:], cut=True)
+            yield f"{NAMES[place]} keeps its head alone", committed(budget, place, trimmed)
 
 
 def _spent(world: World, name: str) -> World | None:
-    left = dict(world.left)
-    if not left[name]:
+    runs_left = dict(world.left)
+    if not runs_left[name]:
         return None
-    left[name] -= 1
-    return world._replace(left=tuple(sorted(left.items())))
+    runs_left[name] -= 1
+    return world._replace(left=tuple(sorted(runs_left.items())))
 
 
 def _pruned(world: World) -> World:
@@ -204,8 +204,8 @@ def _pruned(world: World) -> World:
         for mark in (snapshot.mark, snapshot.told)
     }
     at_work = {runner.manifest for runner in world.runners} | {batch for _, batch in world.flights}
-    kept = tuple(batch for batch in world.manifests if batch.mark in marks or batch in at_work)
-    return world if len(kept) == len(world.manifests) else world._replace(manifests=kept)
+    manifests = tuple(batch for batch in world.manifests if batch.mark in marks or batch in at_work)
+    return world if len(manifests) == len(world.manifests) else world._replace(manifests=manifests)
 
 
 # --- what must hold ---------------------------------------------------------------------------------------------------
@@ -219,12 +219,12 @@ def _broken(world: World) -> str | None:
     return None
 
 
-def _dead_end(protocol: Protocol, world: World, known: dict[World, str | None]) -> str | None:
+def _dead_end(protocol: Protocol, world: World, dead_ends: dict[World, str | None]) -> str | None:
     """With every process dead: what keeps the pipeline from being whole again, or None."""
     alone = world._replace(runners=(Runner(),), flights=(), before=(None, None, None), left=())
-    if alone not in known:
-        known[alone] = _recovers(protocol, _pruned(alone))
-    return known[alone]
+    if alone not in dead_ends:
+        dead_ends[alone] = _recovers(protocol, _pruned(alone))
+    return dead_ends[alone]
 
 
 def _recovers(protocol: Protocol, world: World) -> str | None:

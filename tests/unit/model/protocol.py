@@ -155,12 +155,12 @@ def snapshot_id(*parts: object) -> int:
 
 def look(table: Table) -> Look:
     """What a table holds: the ancestry decides, and the property where an expiry took what carried it."""
-    held = next((snapshot for snapshot in reversed(table.chain) if snapshot.mark is not None), None)
-    if table.note is None or (held is not None and held.id == table.note.id):
-        return Look(held)
-    if held is None and table.cut:
+    marked = next((snapshot for snapshot in reversed(table.chain) if snapshot.mark is not None), None)
+    if table.note is None or (marked is not None and marked.id == table.note.id):
+        return Look(marked)
+    if marked is None and table.cut:
         return Look(table.note)
-    return Look(held, table.note)
+    return Look(marked, table.note)
 
 
 def landed(table: Table, mark: Mark) -> bool:
@@ -170,9 +170,11 @@ def landed(table: Table, mark: Mark) -> bool:
     )
 
 
-def commit(table: Table, rows: tuple[int, ...], mark: Mark, position: int = 0, told: Mark | None = None) -> Table:
+def commit(table: Table, rows: tuple[int, ...], mark: Mark, position: int = 0, announced: Mark | None = None) -> Table:
     """A commit moves main and the property at once."""
-    snapshot = Snapshot(snapshot_id(table.head, rows, mark, position, told), tuple(sorted(rows)), mark, position, told)
+    snapshot = Snapshot(
+        snapshot_id(table.head, rows, mark, position, announced), tuple(sorted(rows)), mark, position, announced
+    )
     return table._replace(chain=(*table.chain, snapshot), note=snapshot)
 
 
@@ -195,8 +197,8 @@ class Protocol(NamedTuple):
 
     def _look(self, world: World, number: int, runner: Runner) -> World:
         """The tables are read one after another, the closing one last."""
-        seen = tuple(look(world.tables[place]) for place in (FOLLOWER, LEDGER))
-        return with_runner(world, number, runner._replace(step="judge", seen=seen))
+        views = tuple(look(world.tables[place]) for place in (FOLLOWER, LEDGER))
+        return with_runner(world, number, runner._replace(step="judge", seen=views))
 
     def _judge(self, world: World, number: int, runner: Runner) -> World:
         looks = Looks(look(world.tables[CLOSING]), *runner.seen)
@@ -212,8 +214,8 @@ class Protocol(NamedTuple):
         manifest = self._staged(world, number, looks, command)
         if manifest is None:
             return with_runner(world, number, Runner())
-        known = world._replace(manifests=(*world.manifests, manifest))
-        return with_runner(known, number, ready._replace(step="decide", manifest=manifest))
+        next_world = world._replace(manifests=(*world.manifests, manifest))
+        return with_runner(next_world, number, ready._replace(step="decide", manifest=manifest))
 
     def _command(self, world: World, looks: Looks) -> str | None:
         """What must be ordered before runs go on."""
@@ -246,10 +248,10 @@ class Protocol(NamedTuple):
             return not is_given and not self._follows(looks.follower.mark, last, FOLLOWER)
         return looks.told is not None and not self._same(looks.follower.mark, looks.told)
 
-    def _same(self, one: Mark | None, other: Mark | None) -> bool:
-        if Fence.IDS in self.fences or one is None or other is None:
-            return one == other
-        return one.n == other.n
+    def _same(self, one: Mark | None, second: Mark | None) -> bool:
+        if Fence.IDS in self.fences or one is None or second is None:
+            return one == second
+        return one.n == second.n
 
     def _staged(self, world: World, number: int, looks: Looks, command: str | None) -> Manifest | None:
         """The batch of an order, or None if there is nothing to do."""
@@ -275,17 +277,17 @@ class Protocol(NamedTuple):
             for batch in (manifest_of(world, mark) for mark in marks)
             if batch is not None and batch.kind != "run" and batch.mark.n >= number_of(closing.mark)
         ]
-        held = manifest_of(world, closing.mark)
-        if held is not None and not landed(world.tables[LEDGER], held.mark):
-            taken_back.append(held)  # the ledger knows another batch, and so may the follower
+        manifest = manifest_of(world, closing.mark)
+        if manifest is not None and not landed(world.tables[LEDGER], manifest.mark):
+            taken_back.append(manifest)  # the ledger knows another batch, and so may the follower
         starts = [looks.position, *(batch.start for batch in taken_back)]
         return min(starts)
 
     def _is_hurt(self, world: World, looks: Looks) -> bool:
         """Whether the follower lost something, too: a reset leaves it as it is, for a repair."""
         undone = manifest_of(world, looks.closing.lost.mark if looks.closing.lost is not None else looks.closing.mark)
-        given = [looks.told, undone.mark if undone is not None and undone.has_part else None]
-        is_given = looks.told is None or any(self._same(looks.follower.mark, mark) for mark in given)
+        marks = [looks.told, undone.mark if undone is not None and undone.has_part else None]
+        is_given = looks.told is None or any(self._same(looks.follower.mark, mark) for mark in marks)
         return looks.follower.lost is not None or not is_given
 
     def _manifest(self, world: World, number: int, looks: Looks, start: int, end: int) -> Manifest:
@@ -326,17 +328,17 @@ class Protocol(NamedTuple):
         return with_runner(world, number, runner._replace(step="send", base=closing.head))
 
     def _stands(self, world: World, manifest: Manifest) -> bool:
-        found = look(world.tables[CLOSING])
-        position = found.held.position if found.held is not None else 0
+        view = look(world.tables[CLOSING])
+        position = view.held.position if view.held is not None else 0
         if Fence.FILE in self.fences and manifest.kind == "run":
-            last = manifest_of(world, found.mark)
+            last = manifest_of(world, view.mark)
             if last is not None and manifest.file < last.file:
                 return False
         if Fence.POSITION not in self.fences:
             return True
-        if (found.lost is not None) and not manifest.is_rolled_back:
+        if (view.lost is not None) and not manifest.is_rolled_back:
             return False
-        return position == manifest.planned and self._same(found.mark, manifest.after[CLOSING])
+        return position == manifest.planned and self._same(view.mark, manifest.after[CLOSING])
 
     def _send(self, world: World, number: int, runner: Runner) -> World:
         after = self.delivered(world, runner.base, _at_work(runner))
@@ -355,33 +357,33 @@ class Protocol(NamedTuple):
 
     def _forward(self, world: World, number: int, runner: Runner) -> World:
         manifest, table = _at_work(runner), world.tables[FOLLOWER]
-        on = runner._replace(step="record")
+        next_runner = runner._replace(step="record")
         if Fence.DECIDED in self.fences and not landed(world.tables[CLOSING], manifest.mark):
             return with_runner(world, number, Runner())
         if not manifest.has_part or landed(table, manifest.mark):
-            return with_runner(world, number, on)
-        found, as_it_is = look(table), manifest.kind in ("repair", "reset")
-        if not as_it_is and found.lost is not None:
+            return with_runner(world, number, next_runner)
+        view, as_it_is = look(table), manifest.kind in ("repair", "reset")
+        if not as_it_is and view.lost is not None:
             return with_runner(world, number, Runner())
-        if Fence.AFTER in self.fences and not self._follows(found.mark, manifest, FOLLOWER):
+        if Fence.AFTER in self.fences and not self._follows(view.mark, manifest, FOLLOWER):
             return with_runner(world, number, Runner())
         rows = [offset for offset in table.rows if not _goes(manifest, offset, FOLLOWER)]
         rows += _lands(manifest, FOLLOWER)
         after = commit(table, tuple(rows), manifest.mark, manifest.position)
-        return with_runner(committed(world, FOLLOWER, after), number, on)
+        return with_runner(committed(world, FOLLOWER, after), number, next_runner)
 
     def _record(self, world: World, number: int, runner: Runner) -> World:
         manifest, table = _at_work(runner), world.tables[LEDGER]
         done = with_runner(world, number, Runner())
         if landed(table, manifest.mark):
             return done
-        found = look(table)
-        if found.lost is not None and manifest.kind not in ("reset", "rebuild"):
+        view = look(table)
+        if view.lost is not None and manifest.kind not in ("reset", "rebuild"):
             return done
-        if Fence.AFTER in self.fences and not self._follows(found.mark, manifest, LEDGER):
+        if Fence.AFTER in self.fences and not self._follows(view.mark, manifest, LEDGER):
             return done
-        told = manifest.mark if manifest.has_part else manifest.told
-        after = commit(table, (*table.rows, manifest.mark.n), manifest.mark, manifest.position, told)
+        announced = manifest.mark if manifest.has_part else manifest.told
+        after = commit(table, (*table.rows, manifest.mark.n), manifest.mark, manifest.position, announced)
         return with_runner(committed(world, LEDGER, after), number, Runner())
 
     def _follows(self, mark: Mark | None, manifest: Manifest, place: int) -> bool:

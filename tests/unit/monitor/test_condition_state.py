@@ -94,11 +94,14 @@ def test_pause_still_shows_a_refusal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "age", "word"), [(10.0, 90.0, "Degraded"), (26.0, 74.0, "Idle"), (None, 90.0, "Idle"), (1.0, None, "Idle")]
+    ("seconds_left", "age", "word"),
+    [(10.0, 90.0, "Degraded"), (26.0, 74.0, "Idle"), (None, 90.0, "Idle"), (1.0, None, "Idle")],
 )
-def test_retention_is_reported_before_records_are_lost(left: float | None, age: float | None, word: str) -> None:
+def test_retention_is_reported_before_records_are_lost(
+    seconds_left: float | None, age: float | None, word: str
+) -> None:
     """With less than a quarter of the retention left somebody has to look; what nobody can tell alarms nobody."""
-    threatened = replace(FINE, lag=1, lag_seconds=1.0, retention=(Retention("orders", 0, 5, left, age),))
+    threatened = replace(FINE, lag=1, lag_seconds=1.0, retention=(Retention("orders", 0, 5, seconds_left, age),))
 
     assert state_of(threatened, PROMISE)[0] == word
 
@@ -134,12 +137,12 @@ def test_pipeline_before_its_first_run_is_not_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "said"),
+    ("length", "text"),
     [(0.2, "0 s"), (48, "48 s"), (125, "2 min 5 s"), (3600, "1 h"), (90_061, "1 d 1 h"), (86_405, "1 d")],
 )
-def test_duration_has_two_units_at_most(length: float, said: str) -> None:
+def test_duration_has_two_units_at_most(length: float, text: str) -> None:
     """People read two units at most."""
-    assert spoken(length) == said
+    assert spoken(length) == text
 
 
 def test_commit_after_a_refused_run_by_hand_ends_the_refusal() -> None:

@@ -47,20 +47,20 @@ instants = st.datetimes(datetime(2026, 1, 5), datetime(2027, 1, 5)).map(lambda i
 
 @pytest.mark.parametrize("cron", CRONS)
 @few
-@given(at=instants)
-def test_pipeline_that_recovers_from_one_failure_is_on_time(cron: str, at: datetime) -> None:
+@given(instant=instants)
+def test_pipeline_that_recovers_from_one_failure_is_on_time(cron: str, instant: datetime) -> None:
     """While the run of the last time is at work, and the one before it failed, nothing is late."""
-    _, third, _, _ = due(cron, at)
+    _, third, _, _ = due(cron, instant)
 
-    assert at - third <= promised(cron, at)
+    assert instant - third <= promised(cron, instant)
 
 
 @pytest.mark.parametrize("cron", CRONS)
 @few
-@given(at=instants)
-def test_pipeline_that_missed_two_runs_is_late_at_the_third(cron: str, at: datetime) -> None:
+@given(instant=instants)
+def test_pipeline_that_missed_two_runs_is_late_at_the_third(cron: str, instant: datetime) -> None:
     """When the third is due, it is late at once: however long the night before, or after, is."""
-    fourth, _, _, newest = due(cron, at)
+    fourth, _, _, newest = due(cron, instant)
 
     assert newest - fourth > promised(cron, newest) or newest - fourth <= LEAST
 

@@ -18,16 +18,7 @@ from frazil.monitor.metrics import (
     maintenance_samples,
     run_samples,
 )
-from tests.unit.monitor.measured import (
-    CAPTURE,
-    CAPTURED,
-    CONDITION,
-    MAINTENANCE,
-    NOW,
-    PROMISE,
-    RUN,
-    WAITING_FILES,
-)
+from tests.unit.monitor.measured import CAPTURE, CAPTURED, CONDITION, MAINTENANCE, NOW, PROMISE, RUN, WAITING_FILES
 
 each_metric = pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
 
@@ -36,7 +27,7 @@ SAMPLES = {
     "maintenance": maintenance_samples(MAINTENANCE),
     "condition": [*condition_samples(CONDITION, PROMISE), *condition_samples(WAITING_FILES, PROMISE)],
 }
-SENT = [(source, sample) for source, samples in SAMPLES.items() for sample in samples]
+ALL_SAMPLES = [(source, sample) for source, samples in SAMPLES.items() for sample in samples]
 
 
 def values(samples: list[Sample], metric: Metric) -> dict[tuple[str, ...], float]:
@@ -47,17 +38,17 @@ def values(samples: list[Sample], metric: Metric) -> dict[tuple[str, ...], float
 @each_metric
 def test_every_metric_of_the_catalogue_is_sent(metric: Metric):
     """A documented name that nothing sends is a panel without data, and is sent when the catalogue says."""
-    assert metric.source in {source for source, sample in SENT if sample.metric is metric}
+    assert metric.source in {source for source, sample in ALL_SAMPLES if sample.metric is metric}
 
 
 def test_every_value_sent_is_in_the_catalogue():
     """It would be in no documentation and on no dashboard."""
-    assert {sample.metric.name for _, sample in SENT} <= {metric.name for metric in CATALOGUE}
+    assert {sample.metric.name for _, sample in ALL_SAMPLES} <= {metric.name for metric in CATALOGUE}
 
 
 def test_tags_are_those_of_the_catalogue():
     """Where tags can't be carried their values end the name: in another order it would be another metric."""
-    assert [sample for _, sample in SENT if tuple(sample.tags) != sample.metric.tags] == []
+    assert [sample for _, sample in ALL_SAMPLES if tuple(sample.tags) != sample.metric.tags] == []
 
 
 def test_metric_names_are_unique():

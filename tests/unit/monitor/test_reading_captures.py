@@ -87,10 +87,10 @@ def test_late_capture_raises_an_alert_that_names_its_command(condition: Conditio
 
 
 def test_lag_of_files_is_judged_by_its_own_limit() -> None:
-    told = judge(case(with_runs(FILES, done(5)), lag=1))["lag"]
-    assert told is not None
-    assert (told.key, told.title) == ("lag/capture.logs", "capture logs: 2 files with 40 bytes wait")
-    assert told.cause.startswith("2 files with 40 bytes wait; the limit is 1.")
+    lag = judge(case(with_runs(FILES, done(5)), lag=1))["lag"]
+    assert lag is not None
+    assert (lag.key, lag.title) == ("lag/capture.logs", "capture logs: 2 files with 40 bytes wait")
+    assert lag.cause.startswith("2 files with 40 bytes wait; the limit is 1.")
 
 
 def test_rows_that_nobody_counted_raise_and_end_no_alert_of_lag() -> None:

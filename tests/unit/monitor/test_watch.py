@@ -67,7 +67,7 @@ def test_failed_check_leaves_the_others_working(
 ) -> None:
     """A fault of ours is logged with its pipeline; the others are read, and so is the next round."""
 
-    def read(_: Project, pipeline: object, **_given: object) -> Condition:
+    def read(_: Project, pipeline: object, **_options: object) -> Condition:
         if pipeline.name == "p007":  # type: ignore[attr-defined]
             raise LookupError("a fault")
         return Condition(pipeline.name, "shop", BEGIN)  # type: ignore[attr-defined]
@@ -177,7 +177,7 @@ def test_watch_closed_during_a_round_ends(many: dict[str, str], monkeypatch: pyt
     """Looks that did not begin are cancelled: nobody waits for them."""
     began, free = Event(), Event()
 
-    def read(_: Project, pipeline: object, **_given: object) -> Condition:
+    def read(_: Project, pipeline: object, **_options: object) -> Condition:
         began.set()
         assert free.wait(60)
         return Condition(pipeline.name, "shop", BEGIN)  # type: ignore[attr-defined]

@@ -66,12 +66,12 @@ def test_airflow_of_the_environment_is_asked(tmp_path: Path, monkeypatch: pytest
     assert (runs["orders"].is_paused, requests) == (True, ["http://airflow:8080"])
 
 
-class Told(AirflowApi):
+class ListedRuns(AirflowApi):
     """An Airflow that knows these runs, by DAG, and counts what it is asked."""
 
-    def __init__(self, known: Mapping[str, Sequence[DagRun]]) -> None:
+    def __init__(self, runs_by_dag: Mapping[str, Sequence[DagRun]]) -> None:
         super().__init__("http://127.0.0.1:1", "", "")
-        self.known, self.asked = known, 0
+        self.known, self.asked = runs_by_dag, 0
 
     def paused(self, prefix: str) -> Mapping[str, bool]:
         """None is paused."""
@@ -89,7 +89,7 @@ def test_many_pipelines_take_few_requests() -> None:
     often = {f"ingest__p{n:03}": [run(100 + hour, "success") for hour in range(30)] for n in range(200)}
     rare = {"ingest__rare": [run(hour, "failed") for hour in range(3)], "ingest__never": []}
     names = [dag_id.removeprefix("ingest__") for dag_id in [*often, *rare]]
-    with Told(
+    with ListedRuns(
         {dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in (often | rare).items()}
     ) as airflow:
         runs_by_name = fetch_runs(airflow, [*names, "unknown"])
@@ -106,16 +106,20 @@ def test_many_pipelines_take_few_requests() -> None:
 
 def test_runs_of_captures_are_found_beside_those_of_a_pipeline_of_the_same_name() -> None:
     history = {"ingest__logs": [run(1, "failed")], "capture__logs": [run(2, "success")]}
-    with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
-        found = fetch_runs(airflow, ["logs", "capture.logs", "capture.gone"])
+    with ListedRuns(
+        {dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}
+    ) as airflow:
+        fetched = fetch_runs(airflow, ["logs", "capture.logs", "capture.gone"])
 
-    assert {name: runs.last_state for name, runs in found.items()} == {"logs": "failed", "capture.logs": "success"}
+    assert {name: runs.last_state for name, runs in fetched.items()} == {"logs": "failed", "capture.logs": "success"}
 
 
 def test_search_over_pipelines_that_only_fail_ends() -> None:
     """None of their pages ends the search; it ends all the same, and of each of them something is known."""
     history = {f"ingest__p{n:03}": [run(hour, "failed") for hour in range(100)] for n in range(200)}
-    with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
+    with ListedRuns(
+        {dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}
+    ) as airflow:
         runs_by_name = fetch_runs(airflow, [dag_id.removeprefix("ingest__") for dag_id in history])
 
     assert airflow.asked <= 8
@@ -126,7 +130,9 @@ def test_frequent_failures_do_not_hide_an_earlier_one() -> None:
     """Nothing told of a run would say that the failure of the daily one is over."""
     often = {f"ingest__p{n:02}": [run(100 + hour, "failed") for hour in range(100)] for n in range(30)}
     history = often | {"ingest__daily": [run(0, "success"), run(24, "failed")]}
-    with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
+    with ListedRuns(
+        {dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}
+    ) as airflow:
         runs_by_name = fetch_runs(airflow, [dag_id.removeprefix("ingest__") for dag_id in history])
 
     assert (runs_by_name["daily"].last_state, runs_by_name["daily"].failures) == ("failed", 1)
@@ -140,7 +146,9 @@ def test_pipeline_beyond_the_request_limit_is_left_out() -> None:
         "ingest__orders": [run(0, "failed"), *(run(1 + hour, "queued") for hour in range(1_000))],
         "ingest__new": [],
     }
-    with Told({dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}) as airflow:
+    with ListedRuns(
+        {dag_id: [replace(one, dag_id=dag_id) for one in runs] for dag_id, runs in history.items()}
+    ) as airflow:
         runs_by_name = fetch_runs(airflow, ["orders", "new"])
 
     assert runs_by_name == {}

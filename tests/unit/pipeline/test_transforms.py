@@ -57,20 +57,21 @@ EVERY_KIND = [
     {"type": "Sql", "select": "a + 1 as b", "where": "a > 0"},
 ]
 EVERY_KIND += [
-    {"type": kind} | any_options(kind) for kind in KINDS.keys() - {of["type"].partition("$")[0] for of in EVERY_KIND}
+    {"type": kind} | any_options(kind)
+    for kind in KINDS.keys() - {step["type"].partition("$")[0] for step in EVERY_KIND}
 ]
 
 
-@pytest.mark.parametrize("given", EVERY_KIND, ids=lambda given: given["type"])
-def test_every_transform_of_the_model_is_in_the_catalogue(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("definition", EVERY_KIND, ids=lambda definition: definition["type"])
+def test_every_transform_of_the_model_is_in_the_catalogue(definition: dict[str, Any]) -> None:
     """Every entry that the model takes makes a transform of the catalogue, or a predicate."""
-    (step,) = STEPS.validate_python([given])
+    (step,) = STEPS.validate_python([definition])
     when = step.when and predicate(step.when.predicate, step.when.options)
-    made = transform(step.name, step.options, when=when, negate=bool(step.when and step.when.negate))
-    plain = made.transform if step.when else made
-    assert type(plain) is TRANSFORMS[given["type"].partition("$")[0]]
+    implementation = transform(step.name, step.options, when=when, negate=bool(step.when and step.when.negate))
+    plain = implementation.transform if step.when else implementation
+    assert type(plain) is TRANSFORMS[definition["type"].partition("$")[0]]
     assert {name: getattr(plain, name) for name in step.options} == step.options
-    assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - what was pickled here; executors get it that way
+    assert pickle.loads(pickle.dumps(implementation)) == implementation  # noqa: S301 - what was pickled here; executors get it that way
 
 
 def test_definitions_are_read_without_arrow() -> None:
@@ -80,15 +81,17 @@ def test_definitions_are_read_without_arrow() -> None:
     assert done.stdout == "set()\n"
 
 
-@pytest.mark.parametrize("of", [*KINDS.values(), transforms.OwnTransform], ids=lambda of: of.__name__)
-def test_every_key_has_a_description(of: Any) -> None:
+@pytest.mark.parametrize(
+    "definition", [*KINDS.values(), transforms.OwnTransform], ids=lambda definition: definition.__name__
+)
+def test_every_key_has_a_description(definition: Any) -> None:
     """Every key has a sentence, and every model."""
-    assert of.__doc__
-    assert all(field.description for field in of.model_fields.values())
+    assert definition.__doc__
+    assert all(field.description for field in definition.model_fields.values())
 
 
 @pytest.mark.parametrize(
-    ("given", "where", "message"),
+    ("definition", "where", "message"),
     [
         ({"type": "InsertFeild"}, ("OwnTransform", "type"), "did you mean 'InsertField'"),
         ({"topic.field": "a"}, (), "expected a mapping with the key `type`"),
@@ -137,14 +140,14 @@ def test_every_key_has_a_description(of: Any) -> None:
     ],
 )
 def test_impossible_transform_is_refused_at_its_place(
-    given: dict[str, Any], where: tuple[str, ...], message: str
+    definition: dict[str, Any], where: tuple[str, ...], message: str
 ) -> None:
     """What can't work is refused with the place where it is written."""
     with pytest.raises(ValidationError) as refused:
-        STEPS.validate_python([given])
-    found = [error for error in refused.value.errors() if message in error["msg"]]
-    assert found, refused.value.errors()
-    assert found[0]["loc"][: len(where) + 1] == (0, *where)
+        STEPS.validate_python([definition])
+    errors = [error for error in refused.value.errors() if message in error["msg"]]
+    assert errors, refused.value.errors()
+    assert errors[0]["loc"][: len(where) + 1] == (0, *where)
 
 
 def test_custom_transform_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:

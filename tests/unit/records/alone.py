@@ -68,7 +68,7 @@ def joined(parts: Iterable[Became]) -> Became:
     """What several batches became, one behind the other."""
     whole = Became()
     for part in parts:
-        rows = {table: [*whole.rows.get(table, []), *found] for table, found in part.rows.items()}
+        rows = {table: [*whole.rows.get(table, []), *rows_of_part] for table, rows_of_part in part.rows.items()}
         whole = Became(
             rows or whole.rows,
             [*whole.dead, *part.dead],
@@ -100,20 +100,20 @@ def both_ways(spec: RecordSpec | Mapping[str, RecordSpec], records: pa.RecordBat
     return became(fan_out, records), joined(became(fan_out, batch) for batch in one_by_one(records))
 
 
-def records_of(*found: tuple[str, bytes | None, bytes | None], headers: Iterable[list[str]] = ()) -> pa.RecordBatch:
+def records_of(*messages: tuple[str, bytes | None, bytes | None], headers: Iterable[list[str]] = ()) -> pa.RecordBatch:
     """Consumed records of topic, key and value, each with headers of these names."""
-    named = [*headers, *([[]] * len(found))]
+    named = [*headers, *([[]] * len(messages))]
     rows = [
         {
             "topic": topic,
             "partition": 0,
-            "offset": 100 + at,
-            "timestamp": at,
+            "offset": 100 + index,
+            "timestamp": index,
             "key": key,
             "value": value,
-            "headers": [{"key": name, "value": b"v"} for name in named[at]],
+            "headers": [{"key": name, "value": b"v"} for name in named[index]],
         }
-        for at, (topic, key, value) in enumerate(found)
+        for index, (topic, key, value) in enumerate(messages)
     ]
     return pa.RecordBatch.from_pylist(rows, KAFKA_SCHEMA)
 

@@ -17,7 +17,7 @@ from frazil.records.transforms.kinds.conditions import HasHeaderKey, TopicNameMa
 from tests.format_specs import format_spec
 from tests.unit.records.random_records import ENCODERS, FIELDS, KEY_FIELDS, PLACE
 
-_MADE = [
+_TRANSFORMS = [
     ("InsertField", {"static_field": "name", "static_value": "s"}),
     ("InsertField", {"topic_field": "topic", "offset_field": "id", "timestamp_field": "when!"}),
     ("ReplaceField", {"renames": {"id": "key", "name": "id"}}),
@@ -86,28 +86,28 @@ _OF_KEYS = [
 def any_options(name: str, field: str = "name") -> dict[str, Any]:
     """Options of a transform that a table of the tests does not have yet: what must be said names a field."""
     by_form = {"names": (field,), "pairs": {field: "string"}, "expression": ".*"}
-    needed = [of for of in dataclasses.fields(TRANSFORMS[name]) if of.default is of.default_factory]
+    needed = [option for option in dataclasses.fields(TRANSFORMS[name]) if option.default is option.default_factory]
     kinds = get_type_hints(TRANSFORMS[name])
     return {
-        of.name: by_form.get(of.metadata["form"])
-        or next(iter(get_args(kinds[of.name])), 1 if kinds[of.name] is int else field)
-        for of in needed
+        option.name: by_form.get(option.metadata["form"])
+        or next(iter(get_args(kinds[option.name])), 1 if kinds[option.name] is int else field)
+        for option in needed
     }
 
 
-_MADE += [(name, any_options(name)) for name in TRANSFORMS if name not in dict(_MADE)]
+_TRANSFORMS += [(name, any_options(name)) for name in TRANSFORMS if name not in dict(_TRANSFORMS)]
 _PREDICATES = [TopicNameMatches("p"), TopicNameMatches("(pp|q)"), HasHeaderKey("h"), HasHeaderKey("g")]
 
 
 @st.composite
 def _step(draw: st.DrawFn) -> Transform:
     of_key = draw(st.integers(0, 5)) == 0
-    name, options = draw(st.sampled_from(_OF_KEYS if of_key else _MADE))
+    name, options = draw(st.sampled_from(_OF_KEYS if of_key else _TRANSFORMS))
     make: Callable[..., Transform] = TRANSFORMS[name]
-    made = make(**options, target="key") if of_key else make(**options)
+    transform = make(**options, target="key") if of_key else make(**options)
     if draw(st.booleans()) or name == "Filter":
-        made = When(made, draw(st.sampled_from(_PREDICATES)), draw(st.booleans()))
-    return WithKey(made) if of_key else made
+        transform = When(transform, draw(st.sampled_from(_PREDICATES)), draw(st.booleans()))
+    return WithKey(transform) if of_key else transform
 
 
 _COLUMNS = pa.schema(

@@ -30,10 +30,10 @@ def objects(draw: st.DrawFn, good: Mapping[str, str]) -> str:
 def outcomes(payload_format: Format, values: list[bytes]) -> tuple[dict[int, object], list[tuple[int, list[str]]]]:
     """Return the row or the reason of each value, by its position, and the unknown fields."""
     decoded: Decoded = payload_format.decode(pa.array([b"skipped", *values], pa.binary()).slice(1))
-    found: dict[int, object] = dict(decoded.dead)
+    results: dict[int, object] = dict(decoded.dead)
     for group in decoded.groups:
         group.columns.validate(full=True)
         rows = zip(group.positions.to_pylist(), group.columns.to_pylist(), strict=True)
-        found |= {position: f"{group.columns.schema} {row!r}" for position, row in rows}
-    assert found.keys() == set(range(len(values)))
-    return found, sorted(decoded.unknown_fields.by_position())
+        results |= {position: f"{group.columns.schema} {row!r}" for position, row in rows}
+    assert results.keys() == set(range(len(values)))
+    return results, sorted(decoded.unknown_fields.by_position())

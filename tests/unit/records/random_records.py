@@ -50,16 +50,16 @@ TEXT = st.sampled_from(["", "1", "22", "x", "true", "2024-02-29", "9999999999", 
 _SMALL = st.sampled_from([0, 1, -1, 7, 200, 2**31, 1709210096123, 2**62])
 
 
-def _maybe(of: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.none() | of | of | of
+def _maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy | strategy | strategy
 
 
-def _value(of: pa.DataType) -> st.SearchStrategy[Any]:
-    if pa.types.is_struct(of):
-        return st.fixed_dictionaries({field.name: _maybe(_value(field.type)) for field in of})
-    if pa.types.is_list(of):
-        return st.lists(_maybe(_value(of.value_type)), max_size=3)
-    if pa.types.is_map(of):
+def _value(data_type: pa.DataType) -> st.SearchStrategy[Any]:
+    if pa.types.is_struct(data_type):
+        return st.fixed_dictionaries({field.name: _maybe(_value(field.type)) for field in data_type})
+    if pa.types.is_list(data_type):
+        return st.lists(_maybe(_value(data_type.value_type)), max_size=3)
+    if pa.types.is_map(data_type):
         return st.dictionaries(st.sampled_from(["a", "b"]), _maybe(TEXT), max_size=2)
     scalars = {
         pa.int64(): _SMALL,
@@ -67,7 +67,7 @@ def _value(of: pa.DataType) -> st.SearchStrategy[Any]:
         pa.bool_(): st.booleans(),
         pa.decimal128(10, 2): st.sampled_from(["0.00", "1.10", "-99.99"]).map(Decimal),
     }
-    return scalars.get(of, TEXT)
+    return scalars.get(data_type, TEXT)
 
 
 _OP = st.sampled_from(["c", "u", "d", "r", "t", "z"])
@@ -76,13 +76,13 @@ _PLAIN = {field.name: _maybe(_value(field.type)) for field in FIELDS} | {"op": _
 
 @st.composite
 def _json(draw: st.DrawFn) -> bytes:
-    found = draw(st.fixed_dictionaries({}, optional=_PLAIN))
+    cells = draw(st.fixed_dictionaries({}, optional=_PLAIN))
     odd = draw(st.sampled_from(["", "", "", "", "extra", "extra", "wrong", "broken", "text", "", "", ""]))
     if odd in {"broken", "text"}:
         return b'{"id": 1' if odd == "broken" else b'"text"'
     if odd:
-        found["extra" if odd == "extra" else "id"] = draw(st.sampled_from(["x", [1], {"y": None}]))
-    return json.dumps(found, default=float).encode()
+        cells["extra" if odd == "extra" else "id"] = draw(st.sampled_from(["x", [1], {"y": None}]))
+    return json.dumps(cells, default=float).encode()
 
 
 _KINDS: Mapping[str, tuple[str, ...]] = {
@@ -93,35 +93,35 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 """Names of the fields that values with a schema of their own have."""
 
 
-def _connect(of: pa.DataType) -> dict[str, Any]:
-    if pa.types.is_struct(of):
+def _connect(data_type: pa.DataType) -> dict[str, Any]:
+    if pa.types.is_struct(data_type):
         return {
             "type": "struct",
-            "fields": [{**_connect(each.type), "field": each.name} for each in of],
+            "fields": [{**_connect(each.type), "field": each.name} for each in data_type],
             "optional": True,
         }
-    if pa.types.is_list(of):
-        return {"type": "array", "items": _connect(of.value_type), "optional": True}
-    if pa.types.is_map(of):
-        return {"type": "map", "keys": {"type": "string"}, "values": _connect(of.item_type), "optional": True}
-    if pa.types.is_decimal(of):
+    if pa.types.is_list(data_type):
+        return {"type": "array", "items": _connect(data_type.value_type), "optional": True}
+    if pa.types.is_map(data_type):
+        return {"type": "map", "keys": {"type": "string"}, "values": _connect(data_type.item_type), "optional": True}
+    if pa.types.is_decimal(data_type):
         name = "org.apache.kafka.connect.data.Decimal"
         return {"type": "bytes", "name": name, "parameters": {"scale": "2"}, "optional": True}
     names = {pa.int64(): "int64", pa.float64(): "double", pa.bool_(): "boolean"}
-    return {"type": names.get(of, "string"), "optional": True}
+    return {"type": names.get(data_type, "string"), "optional": True}
 
 
 def _schema_of(kind: str) -> pa.DataType:
     return pa.struct([FIELDS.field(name) for name in _KINDS[kind]])
 
 
-def _sent(found: Any) -> Any:
-    if isinstance(found, dict):
-        return {name: _sent(value) for name, value in found.items()}
-    if isinstance(found, Decimal):
-        whole = int(found * 100)
+def _json_form(payload: Any) -> Any:
+    if isinstance(payload, dict):
+        return {name: _json_form(value) for name, value in payload.items()}
+    if isinstance(payload, Decimal):
+        whole = int(payload * 100)
         return base64.b64encode(whole.to_bytes(8, "big", signed=True)).decode()
-    return found
+    return payload
 
 
 @st.composite
@@ -130,27 +130,27 @@ def _envelope(draw: st.DrawFn) -> bytes:
     payload = {name: draw(_PLAIN[name]) for name in _KINDS[kind]}
     if draw(st.integers(0, 9)) == 4:
         payload["extra"] = 1
-    sent: Any = _sent(payload) if draw(st.integers(0, 15)) != 7 else draw(st.sampled_from([None, 5, "x"]))
-    return json.dumps({"schema": _connect(_schema_of(kind)), "payload": sent}).encode()
+    value_sent: Any = _json_form(payload) if draw(st.integers(0, 15)) != 7 else draw(st.sampled_from([None, 5, "x"]))
+    return json.dumps({"schema": _connect(_schema_of(kind)), "payload": value_sent}).encode()
 
 
-def _avro_type(name: str, of: pa.DataType) -> Any:
-    if pa.types.is_struct(of):
-        made: Any = {"type": "record", "name": name, "fields": _avro_fields(name, of)}
-    elif pa.types.is_list(of):
-        made = {"type": "array", "items": _avro_type(f"{name}_item", of.value_type)}
-    elif pa.types.is_map(of):
-        made = {"type": "map", "values": _avro_type(f"{name}_value", of.item_type)}
-    elif pa.types.is_decimal(of):
-        made = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+def _avro_type(name: str, data_type: pa.DataType) -> Any:
+    if pa.types.is_struct(data_type):
+        schema: Any = {"type": "record", "name": name, "fields": _avro_fields(name, data_type)}
+    elif pa.types.is_list(data_type):
+        schema = {"type": "array", "items": _avro_type(f"{name}_item", data_type.value_type)}
+    elif pa.types.is_map(data_type):
+        schema = {"type": "map", "values": _avro_type(f"{name}_value", data_type.item_type)}
+    elif pa.types.is_decimal(data_type):
+        schema = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
     else:
-        made = {pa.int64(): "long", pa.float64(): "double", pa.bool_(): "boolean"}.get(of, "string")
-    return ["null", made]
+        schema = {pa.int64(): "long", pa.float64(): "double", pa.bool_(): "boolean"}.get(data_type, "string")
+    return ["null", schema]
 
 
-def _avro_fields(name: str, of: pa.DataType) -> list[dict[str, Any]]:
+def _avro_fields(name: str, data_type: pa.DataType) -> list[dict[str, Any]]:
     # Names of Avro have no hyphen; no such field is in the kinds above.
-    return [{"name": each.name, "type": _avro_type(f"{name}_{each.name}", each.type)} for each in of]
+    return [{"name": each.name, "type": _avro_type(f"{name}_{each.name}", each.type)} for each in data_type]
 
 
 _AVRO: Final = {
@@ -161,8 +161,10 @@ _AVRO: Final = {
 @dataclass(frozen=True)
 class _Writers:
     def schema(self, schema_id: int | UUID) -> WriterSchema | None:
-        known = {number: WriterSchema("AVRO", json.dumps(of)) for number, of in enumerate(_AVRO.values())}
-        return known.get(schema_id) if isinstance(schema_id, int) else None
+        writer_schemas = {
+            number: WriterSchema("AVRO", json.dumps(schema)) for number, schema in enumerate(_AVRO.values())
+        }
+        return writer_schemas.get(schema_id) if isinstance(schema_id, int) else None
 
 
 @st.composite
@@ -189,8 +191,8 @@ KEY_FIELDS: Final = pa.schema([("k", pa.int64()), ("t", pa.string())])
 def batches(draw: st.DrawFn, encoder: str) -> pa.RecordBatch:
     """Up to seven records, with keys, of two topics, some with a header."""
     size = draw(st.integers(2, 7))
-    found = [(draw(st.sampled_from("pq")), draw(_KEYS), _sometimes_none(draw, encoder)) for _ in range(size)]
-    return records_of(*found, headers=[draw(st.sampled_from([[], ["h"], ["g", "h"]])) for _ in range(size)])
+    records = [(draw(st.sampled_from("pq")), draw(_KEYS), _sometimes_none(draw, encoder)) for _ in range(size)]
+    return records_of(*records, headers=[draw(st.sampled_from([[], ["h"], ["g", "h"]])) for _ in range(size)])
 
 
 def _sometimes_none(draw: st.DrawFn, encoder: str) -> bytes | None:

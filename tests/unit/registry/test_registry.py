@@ -28,10 +28,10 @@ def test_no_text_of_a_registry_shows_a_secret(text: str) -> None:
     assert not [secret for secret in ("p%40ss", "hunter2", "t0ken") if secret in text]
 
 
-@pytest.mark.parametrize("said", ["bad: me:hunter2", "hunter2", "t0ken", "p%40ss", "p@ss"])
-def test_client_messages_are_cleared_of_secrets(said: str) -> None:
+@pytest.mark.parametrize("message", ["bad: me:hunter2", "hunter2", "t0ken", "p%40ss", "p@ss"])
+def test_client_messages_are_cleared_of_secrets(message: str) -> None:
     """A client repeats addresses and headers in its messages."""
-    assert not {"hunter2", "t0ken", "p%40ss", "p@ss"} & set(SECRETIVE.redact(said).replace(":", " ").split())
+    assert not {"hunter2", "t0ken", "p%40ss", "p@ss"} & set(SECRETIVE.redact(message).replace(":", " ").split())
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def project(tmp_path: Path) -> Project:
     (tmp_path / "settings.yaml").write_text(SETTINGS)
     (tmp_path / "pipelines" / "orders.yaml").write_text(ORDERS)
     places = {"HOME": "home", "SETTINGS": "settings.yaml", "PIPELINES": "pipelines"}
-    return Project.load({f"FRAZIL_{name}": str(tmp_path / of) for name, of in places.items()})
+    return Project.load({f"FRAZIL_{name}": str(tmp_path / folder) for name, folder in places.items()})
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def append(project: Project) -> Append:
         schema = DEAD_LETTER_SCHEMA
         lake = project.lake("lake")
         table = lake.find_table(NAME) or lake.create_table(NAME, schema, UNPARTITIONED, {})
-        wanted = [{name: row[name] for name in schema.column_names if name in row} for row in rows]
-        table.append(pa.Table.from_pylist(wanted, schema_to_pyarrow(schema, include_field_ids=False)))
+        records = [{name: row[name] for name in schema.column_names if name in row} for row in rows]
+        table.append(pa.Table.from_pylist(records, schema_to_pyarrow(schema, include_field_ids=False)))
 
     return do
 

@@ -52,9 +52,9 @@ def batch(n: int, **changed: Any) -> dict[str, Any]:
     times = dict.fromkeys(("planned_at", "started_at", "decided_at", "recorded_at"), decided)
     records = {"records_read": 9, "records_written": 0, "records_dead": 9, "records_filtered": 0}
     texts = {"dead_codes": "{}", "position": POSITION, "phases": "{}", "version": "0", "config": "0", "run": f"run {n}"}
-    told = {"pipeline": "orders", "epoch": 0, "batch": f"id {n}", "kind": "ingest", "table": NAME}
+    facts = {"pipeline": "orders", "epoch": 0, "batch": f"id {n}", "kind": "ingest", "table": NAME}
     return {
-        **told,
+        **facts,
         **times,
         **records,
         **texts,
@@ -66,12 +66,12 @@ def batch(n: int, **changed: Any) -> dict[str, Any]:
     } | changed
 
 
-def made(project: Project, at: datetime = NOW) -> KeptReport | None:
+def make_report(project: Project, instant: datetime = NOW) -> KeptReport | None:
     """The report that a look finds something for."""
-    return report_new_letters(project, project.pipeline("orders"), "run", at)
+    return report_new_letters(project, project.pipeline("orders"), "run", instant)
 
 
-def kept(project: Project) -> list[KeptReport]:
+def kept_reports(project: Project) -> list[KeptReport]:
     """The reports that are there, the newest first."""
     return list_reports(project, project.pipeline("orders"))
 
@@ -80,7 +80,7 @@ def with_file(project: Project, text: str) -> Project:
     """The project with another pipeline file."""
     (project.pipelines_folder / "orders.yaml").write_text(text)
     names = {"HOME": project.home.root, "SETTINGS": project.settings_file, "PIPELINES": project.pipelines_folder}
-    return Project.load({f"FRAZIL_{name}": str(of) for name, of in names.items()})
+    return Project.load({f"FRAZIL_{name}": str(place) for name, place in names.items()})
 
 
 def with_settings(project: Project, text: str) -> Project:

@@ -23,9 +23,9 @@ Append = Callable[..., None]
 
 
 def offsets(project: Project, choice: LetterChoice = ANY, state: Any = "open", limit: int | None = None) -> list[int]:
-    found = list_letters(project, project.pipeline("orders"), choice, state, limit)
-    assert found is not None
-    return [of.offset for of in found.letters]
+    listing = list_letters(project, project.pipeline("orders"), choice, state, limit)
+    assert listing is not None
+    return [letter.offset for letter in listing.letters]
 
 
 def report(project: Project, days: int = 1) -> LetterReport:
@@ -90,11 +90,11 @@ def test_short_list_reads_only_the_newest_files(
         PyArrowFile, "open", lambda file, *a, **kw: opened.append(file.location) or genuine(file, *a, **kw)
     )
 
-    found = list_letters(project, project.pipeline("orders"), ANY, "open", 2)
+    listing = list_letters(project, project.pipeline("orders"), ANY, "open", 2)
 
-    assert found is not None
-    assert [of.offset for of in found.letters] == [50, 51]
-    assert found.has_more
+    assert listing is not None
+    assert [letter.offset for letter in listing.letters] == [50, 51]
+    assert listing.has_more
     assert len({path for path in opened if path.endswith(".parquet")}) <= 1
 
 
@@ -131,24 +131,28 @@ def test_only_dead_letters_of_the_named_table_are_listed(
     append(letter(0, destination="shop.orders"), letter(1, destination="shop.orders"))
     append(letter(1, destination="shop.audit"), letter(1))
 
-    found = list_letters(project, project.pipeline("orders"), choice, "open", None)
+    listing = list_letters(project, project.pipeline("orders"), choice, "open", None)
 
-    assert found is not None
-    assert sorted(((of.offset, of.destination) for of in found.letters), key=str) == sorted(expected, key=str)
+    assert listing is not None
+    assert sorted(((letter.offset, letter.destination) for letter in listing.letters), key=str) == sorted(
+        expected, key=str
+    )
 
 
 def test_dead_letters_of_two_tables_are_two_groups(project: Project, append: Append) -> None:
     """Each table is counted on its own, with samples of its own; whole records beside them."""
     append(letter(0, destination="a.b"), letter(1, destination="a.b"), letter(0, destination="a.c"), letter(2))
 
-    found = report(project)
+    letter_report = report(project)
 
-    assert [(of.destination, of.count, [one.offset for one in of.samples]) for of in found.groups] == [
+    assert [
+        (group.destination, group.count, [one.offset for one in group.samples]) for group in letter_report.groups
+    ] == [
         ("a.b", 2, [0, 1]),
         (None, 1, [2]),
         ("a.c", 1, [0]),
     ]
-    assert found.has_tables
+    assert letter_report.has_tables
 
 
 @pytest.mark.parametrize(("state", "expected"), [("open", [0, 1]), ("landed", [2]), ("all", [0, 1, 2])])
@@ -161,7 +165,10 @@ def test_replay_that_was_rolled_back_leaves_its_dead_letters_open(
     question = LetterQuestion(state=state, undone=frozenset({7, 8}))
 
     rows = [
-        row for file in letter_files(table, NAME, question, LISTED) for of in file.batches for row in of.to_pylist()
+        row
+        for file in letter_files(table, NAME, question, LISTED)
+        for batch in file.batches
+        for row in batch.to_pylist()
     ]
 
     assert [row["offset"] for row in rows] == expected
@@ -176,17 +183,17 @@ def test_trend_compares_this_period_with_the_one_before(project: Project, append
     append(letter(20, code="TOO_DEEP", timestamp=NOW - day * 1.5), letter(21, code="NULL_VALUE"))
     append(letter(30, timestamp=NOW - day * 2.1))
 
-    found = report(project)
+    letter_report = report(project)
 
-    said = [(of.code, of.count, of.open, of.before, of.trend) for of in found.groups]
-    assert said == [
+    facts = [(group.code, group.count, group.open, group.before, group.trend) for group in letter_report.groups]
+    assert facts == [
         ("WRONG_TYPE", 5, 4, 2, "+150%"),
         ("NULL_VALUE", 1, 1, 0, "new"),
         ("TOO_DEEP", 0, 0, 1, "gone"),
     ]
-    assert (found.count, found.open, found.before, found.table_total) == (6, 5, 3, 10)
-    assert [len(of.samples) for of in found.groups] == [3, 1, 0]
-    assert found.groups[0].samples[0].path == "id"
+    assert (letter_report.count, letter_report.open, letter_report.before, letter_report.table_total) == (6, 5, 3, 10)
+    assert [len(group.samples) for group in letter_report.groups] == [3, 1, 0]
+    assert letter_report.groups[0].samples[0].path == "id"
 
 
 def test_pages_of_dead_letters_join_without_a_gap_or_repeat(project: Project, append: Append):
@@ -199,13 +206,13 @@ def test_pages_of_dead_letters_join_without_a_gap_or_repeat(project: Project, ap
     orders = project.pipeline("orders")
     whole = list_letters(project, orders, ANY, "all", None)
     assert whole is not None
-    seen, after = [], None
+    pages, after = [], None
     for _ in range(len(whole.letters)):
         page = list_letters(project, orders, ANY, "all", 1, after)
         assert page is not None
-        seen += page.letters
+        pages += page.letters
         after = page.letters[-1].mark
-        append(letter(100 + len(seen), _frazil_batch=50))
+        append(letter(100 + len(pages), _frazil_batch=50))
 
-    assert seen == list(whole.letters)
+    assert pages == list(whole.letters)
     assert list_letters(project, orders, ANY, "all", 5, after).letters == ()

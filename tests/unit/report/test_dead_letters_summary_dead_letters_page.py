@@ -15,8 +15,10 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOSTILE = '<script>alert("1")</script>`|\n# owned\x1b[31m\u202e'
 
 
-def report(*groups: LetterGroup, held: int | None = 9) -> LetterReport:
-    return LetterReport("orders", "team <b>|*x*", "shop.letters", NOW - timedelta(days=1), NOW, groups, held)
+def report(*groups: LetterGroup, letters_in_table: int | None = 9) -> LetterReport:
+    return LetterReport(
+        "orders", "team <b>|*x*", "shop.letters", NOW - timedelta(days=1), NOW, groups, letters_in_table
+    )
 
 
 def group(text: str = "id: expected a long", count: int = 2) -> LetterGroup:
@@ -63,7 +65,7 @@ def test_page_escapes_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "before", "said"),
+    ("count", "before", "text"),
     [
         (3, 0, "new"),
         (0, 3, "gone"),
@@ -73,9 +75,9 @@ def test_page_escapes_messages() -> None:
         (1_001, 1_000, "same"),
     ],
 )
-def test_trend_rounds_percents_down(count: int, before: int, said: str) -> None:
+def test_trend_rounds_percents_down(count: int, before: int, text: str) -> None:
     """Percents are whole and never rounded up."""
-    assert LetterGroup("WRONG_TYPE", "orders", count, count, before, ()).trend == said
+    assert LetterGroup("WRONG_TYPE", "orders", count, count, before, ()).trend == text
 
 
 def test_each_line_names_its_table() -> None:
@@ -127,18 +129,18 @@ def test_messages_are_escaped_in_markdown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("letter_report", "text"),
     [
-        (report(held=None), "it never ran"),
-        (report(held=0), "and the table holds none."),
-        (report(held=9), "the table holds 9 dead letters of any time."),
+        (report(letters_in_table=None), "it never ran"),
+        (report(letters_in_table=0), "and the table holds none."),
+        (report(letters_in_table=9), "the table holds 9 dead letters of any time."),
         (report(group(count=1)), "1 dead letter, 1 of them open; 1 in the period before (9 in the table)."),
     ],
 )
-def test_page_without_dead_letters_says_so(found: LetterReport, said: str) -> None:
+def test_page_without_dead_letters_says_so(letter_report: LetterReport, text: str) -> None:
     """An empty table would leave open whether it works."""
-    assert said in markdown(found)
-    assert said in html(found)
+    assert text in markdown(letter_report)
+    assert text in html(letter_report)
 
 
 def test_text_of_a_record_is_escaped_in_a_terminal() -> None:

@@ -50,11 +50,11 @@ def test_history_reads_nulls_of_older_rows() -> None:
 
 def test_history_shows_what_a_replay_removed() -> None:
     """Removals are told per table; ranges, skips, reason and who asked once per batch."""
-    said = {"started_by": "cli:me@here", "reason": "wrong codec", "ranges": '[["t",0,1,5]]', "bytes_read": 9}
+    columns = {"started_by": "cli:me@here", "reason": "wrong codec", "ranges": '[["t",0,1,5]]', "bytes_read": 9}
     batch = batch_of(
         [
-            row(kind="replay", removed='[["t",0,1,5,0]]', skipped='[["t",1,0,3]]', **said),
-            letters(kind="replay", removed='[["t",null,1,null,2]]', skipped='[["t",1,0,3]]', **said),
+            row(kind="replay", removed='[["t",0,1,5,0]]', skipped='[["t",1,0,3]]', **columns),
+            letters(kind="replay", removed='[["t",null,1,null,2]]', skipped='[["t",1,0,3]]', **columns),
         ]
     )
 
@@ -84,8 +84,8 @@ def test_changes_are_counted_as_inserts_and_deletes() -> None:
 
 def test_cut_statistics_name_real_topics() -> None:
     """Bounds keep 16 characters: the topic is looked up between them, and never invented if it is known."""
-    known = {"completed-pizzas-by-day", "completed-pizzas-by-store", "payments"}
+    names = {"completed-pizzas-by-day", "completed-pizzas-by-store", "payments"}
 
-    assert _between(("completed-pizzas", "completed-pizzat"), known) == tuple(sorted(known - {"payments"}))
-    assert _between(("payments", "payments"), known) == ("payments",)
-    assert _between(("gone", "gone"), known) == ("gone",)
+    assert _between(("completed-pizzas", "completed-pizzat"), names) == tuple(sorted(names - {"payments"}))
+    assert _between(("payments", "payments"), names) == ("payments",)
+    assert _between(("gone", "gone"), names) == ("gone",)

@@ -29,9 +29,9 @@ def facts(*partitions: PartitionFacts, topic_id: str | None = "a", cluster: str 
 
 
 def rows(
-    at: Position | None, found: ClusterFacts, mirrored: Mapping[tuple[str, int], int] | None = None
+    position_now: Position | None, facts_now: ClusterFacts, mirrored: Mapping[tuple[str, int], int] | None = None
 ) -> list[PartitionLag]:
-    return list(partition_lags(at, found, PIPELINE, mirrored or {}))
+    return list(partition_lags(position_now, facts_now, PIPELINE, mirrored or {}))
 
 
 def numbers(row: PartitionLag) -> tuple[int | None, ...]:
@@ -50,12 +50,12 @@ def test_open_transactions_do_not_count_as_lag() -> None:
 def test_position_beyond_the_stable_end_is_no_lag() -> None:
     """No lag is zero; and only without held-back records is everything landed."""
     (reached,) = rows(position((10,)), facts(PartitionFacts(0, 10, 10)))
-    (held,) = rows(position((10,)), facts(PartitionFacts(0, 9, 12)))
+    (row,) = rows(position((10,)), facts(PartitionFacts(0, 9, 12)))
 
     assert numbers(reached) == (0, 0, 10)
     assert reached.is_caught_up
-    assert numbers(held) == (0, 3, 10)
-    assert not held.is_caught_up
+    assert numbers(row) == (0, 3, 10)
+    assert not row.is_caught_up
 
 
 def test_records_deleted_before_they_were_read_have_negative_headroom() -> None:
@@ -76,24 +76,24 @@ def test_lag_before_the_first_run_is_unknown() -> None:
 
 def test_new_partition_counts_from_its_beginning() -> None:
     """A partition that the position doesn't know will be read from its beginning."""
-    known, new = rows(position((7,)), facts(PartitionFacts(0, 7, 7), PartitionFacts(3, 10, 10)))
+    first, new = rows(position((7,)), facts(PartitionFacts(0, 7, 7), PartitionFacts(3, 10, 10)))
 
-    assert known.state == ""
+    assert first.state == ""
     assert new.state == "new"
     assert numbers(new) == (7, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("found", "state"),
+    ("facts_now", "state"),
     [
         (facts(PartitionFacts(0, 99, 99), topic_id="b"), "recreated"),
         (facts(PartitionFacts(0, 99, 99), cluster="other"), "other cluster"),
         (facts(), "vanished"),
     ],
 )
-def test_offsets_of_another_topic_have_no_lag(found: ClusterFacts, state: str) -> None:
+def test_offsets_of_another_topic_have_no_lag(facts_now: ClusterFacts, state: str) -> None:
     """Offsets that don't belong together give no lag, and the reason is there."""
-    (row,) = rows(position((7,)), found)
+    (row,) = rows(position((7,)), facts_now)
 
     assert row.state == state
     assert (row.lag, row.headroom) == (None, None)
@@ -102,8 +102,8 @@ def test_offsets_of_another_topic_have_no_lag(found: ClusterFacts, state: str) -
 
 def test_brokers_without_topic_ids_do_not_look_recreated() -> None:
     """An id that one side doesn't have is no other id."""
-    for known, there in ((None, "a"), ("a", None), (None, None)):
-        (row,) = rows(position((7,), known), facts(PartitionFacts(0, 9, 9), topic_id=there))
+    for topic_id, new_topic_id in ((None, "a"), ("a", None), (None, None)):
+        (row,) = rows(position((7,), topic_id), facts(PartitionFacts(0, 9, 9), topic_id=new_topic_id))
         assert (row.state, row.lag) == ("", 2)
 
 

@@ -11,18 +11,18 @@ from frazil.batch.plan import LOST_TRIGGER_SECONDS, Backlog, Threshold, Triggere
 from frazil.report.lag import PartitionLag, State, waiting
 
 
-def partition(number: int, at: int | None, log: PartitionFacts | None, state: State = "") -> PartitionLag:
-    return PartitionLag("orders", number, at, log, None, state)
+def partition(number: int, next_offset: int | None, log: PartitionFacts | None, state: State = "") -> PartitionLag:
+    return PartitionLag("orders", number, next_offset, log, None, state)
 
 
-def of(*at: int, end: int = 100, epoch: int | None = 0) -> Backlog:
+def waiting_at(*offsets: int, end: int = 100, epoch: int | None = 0) -> Backlog:
     """What waits with the position at these offsets, in partitions that all end alike."""
-    return waiting((partition(n, offset, PartitionFacts(0, end, end)) for n, offset in enumerate(at)), epoch, None)
+    return waiting((partition(n, offset, PartitionFacts(0, end, end)) for n, offset in enumerate(offsets)), epoch, None)
 
 
 def test_only_readable_records_start_a_run() -> None:
     """Counted is what a run would read: up to the stable end, from the log start where the position is new, nothing refused."""
-    found = waiting(
+    waiting_now = waiting(
         [
             partition(0, 90, PartitionFacts(0, 100, 500)),
             partition(1, None, PartitionFacts(40, 50, 50), "new"),
@@ -34,7 +34,7 @@ def test_only_readable_records_start_a_run() -> None:
         record_bytes=12.5,
     )
 
-    assert found == Backlog(
+    assert waiting_now == Backlog(
         records=20,
         bytes=250,
         epoch=2,
@@ -56,10 +56,10 @@ def test_only_readable_records_start_a_run() -> None:
 )
 def test_run_starts_exactly_at_its_threshold(threshold: Threshold, reached: bool) -> None:
     """Either figure is enough, and is reached when it is met."""
-    found = Backlog(20, 250, 0, {}, {})
+    waiting_now = Backlog(20, 250, 0, {}, {})
 
-    assert found.reaches(threshold) is reached
-    assert not replace(found, epoch=None).reaches(threshold)
+    assert waiting_now.reaches(threshold) is reached
+    assert not replace(waiting_now, epoch=None).reaches(threshold)
 
 
 def test_bytes_count_only_where_a_batch_measured_them() -> None:
@@ -69,18 +69,18 @@ def test_bytes_count_only_where_a_batch_measured_them() -> None:
 
 def test_run_is_triggered_once_for_the_same_records() -> None:
     """A call is open until every partition has passed the end it had then, whatever came meanwhile; also after its way as JSON."""
-    call = TriggeredRun.from_json(TriggeredRun(0, of(0, 0).ends, triggered_at=0.0).to_json())
+    call = TriggeredRun.from_json(TriggeredRun(0, waiting_at(0, 0).ends, triggered_at=0.0).to_json())
 
-    assert call.is_open(of(0, 0, end=5_000), 1.0)
-    assert call.is_open(of(100, 99, end=5_000), 1.0)
-    assert not call.is_open(of(100, 100, end=5_000), 1.0)
+    assert call.is_open(waiting_at(0, 0, end=5_000), 1.0)
+    assert call.is_open(waiting_at(100, 99, end=5_000), 1.0)
+    assert not call.is_open(waiting_at(100, 100, end=5_000), 1.0)
 
 
 def test_trigger_without_a_run_expires() -> None:
     """It ends when it counts as lost, when a reset began another epoch, and where its partition is gone or made anew."""
-    call = TriggeredRun(0, of(0).ends, triggered_at=0.0)
+    call = TriggeredRun(0, waiting_at(0).ends, triggered_at=0.0)
 
-    assert call.is_open(of(0), LOST_TRIGGER_SECONDS)
-    assert not call.is_open(of(0), LOST_TRIGGER_SECONDS + 1)
-    assert not call.is_open(of(0, epoch=1), 1.0)
+    assert call.is_open(waiting_at(0), LOST_TRIGGER_SECONDS)
+    assert not call.is_open(waiting_at(0), LOST_TRIGGER_SECONDS + 1)
+    assert not call.is_open(waiting_at(0, epoch=1), 1.0)
     assert not call.is_open(waiting([partition(0, 7, PartitionFacts(0, 9, 9), "recreated")], 0, None), 1.0)

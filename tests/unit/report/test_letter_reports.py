@@ -20,9 +20,9 @@ from tests.unit.report.letters import (
     NOW,
     ORDERS,
     batch,
-    kept,
+    kept_reports,
     letter,
-    made,
+    make_report,
     with_file,
     with_settings,
 )
@@ -37,17 +37,17 @@ def test_old_reports_are_deleted_but_never_the_last(project: Project, append: Ap
     project = with_settings(project, "reports: {keep: 1, older_than: 7d}\n")
     finish(batch(1))
     append(letter(0))
-    first = made(project, NOW)
-    for n, at in ((2, NOW + DAY), (3, NOW + 30 * DAY)):
+    first = make_report(project, NOW)
+    for n, instant in ((2, NOW + DAY), (3, NOW + 30 * DAY)):
         finish(batch(n))
         append(letter(n, _frazil_batch=n))
-        made(project, at)
+        make_report(project, instant)
 
     assert first is not None
     names = reports_folder(project, project.pipeline("orders")).names()
-    assert [of.through for of in kept(project)] == [3]
+    assert [report.through for report in kept_reports(project)] == [3]
     assert len(names) == 3
-    assert made(project, NOW + 31 * DAY) is None
+    assert make_report(project, NOW + 31 * DAY) is None
     with pytest.raises(Terminal, match=r"has no report.*(?s:.*)reports\.keep"):
         open_report(project, project.pipeline("orders"), first.name)
 
@@ -65,12 +65,12 @@ def test_reports_are_stored_in_the_configured_folder(
     """In the state folder, or where the settings say, as a path or a URI; never with what opens the catalog."""
     finish(batch(1))
     append(letter(0))
-    assert made(project)
+    assert make_report(project)
     assert (project.home.root / "reports" / "orders").is_dir()
 
     moved = with_settings(project, f"reports: {{folder: 'file://{tmp_path}/elsewhere/'}}\n")
-    assert kept(moved) == []
-    assert made(moved)
+    assert kept_reports(moved) == []
+    assert make_report(moved)
     assert len(list((tmp_path / "elsewhere" / "orders").iterdir())) == 3
 
 
@@ -79,12 +79,12 @@ def test_damaged_report_is_an_error(project: Project, append: Append, finish: Fi
     """It can't be told where the next begins: a person looks, and the message says at what."""
     finish(batch(1))
     append(letter(0))
-    found = made(project)
-    assert found is not None
-    reports_folder(project, project.pipeline("orders")).write(f"{found.name}.json", text)
+    report = make_report(project)
+    assert report is not None
+    reports_folder(project, project.pipeline("orders")).write(f"{report.name}.json", text)
 
-    with pytest.raises(Terminal, match=rf"{found.name}\.json holds no report"):
-        made(project, NOW + DAY)
+    with pytest.raises(Terminal, match=rf"{report.name}\.json holds no report"):
+        make_report(project, NOW + DAY)
 
 
 def test_each_channel_is_notified_once_of_a_report(project: Project, append: Append, finish: Finish) -> None:
@@ -93,7 +93,7 @@ def test_each_channel_is_notified_once_of_a_report(project: Project, append: App
     append(letter(0), letter(1))
     project = with_file(project, f"{ORDERS}dead_letters: {{report: {{threshold: 2}}}}\n")
     pipeline = project.pipeline("orders")
-    due = made(project)
+    due = make_report(project)
     assert due is not None
     assert due.is_unsent
 
@@ -105,7 +105,7 @@ def test_each_channel_is_notified_once_of_a_report(project: Project, append: App
 
     finish(batch(2))
     append(letter(2, _frazil_batch=2))
-    small = made(project, NOW + DAY)
+    small = make_report(project, NOW + DAY)
     assert small is not None
     assert (small.is_due, small.is_unsent) == (False, False)
 
@@ -114,11 +114,11 @@ def test_notice_contains_figures_and_next_command(project: Project, append: Appe
     """How many, in which batches, of which kinds, what was before, the next command, and the page."""
     finish(batch(1))
     append(letter(0), letter(1, landed_batch=9), letter(2, code="TOO_DEEP", destination="shop.orders"))
-    found = made(project)
-    assert found is not None
+    report = make_report(project)
+    assert report is not None
     pipeline = project.pipeline("orders")
 
-    notice = letters_notice(pipeline, found, "<page>", "https://airflow/x")
+    notice = letters_notice(pipeline, report, "<page>", "https://airflow/x")
 
     assert notice.title == "orders: 3 dead letters new in batch 1"
     assert notice.cause.splitlines() == [
@@ -132,7 +132,7 @@ def test_notice_contains_figures_and_next_command(project: Project, append: Appe
         "<page>",
         "https://airflow/x",
     )
-    many = replace(found, groups=tuple(replace(found.groups[0], topic=f"t{n}") for n in range(40)))
+    many = replace(report, groups=tuple(replace(report.groups[0], topic=f"t{n}") for n in range(40)))
     assert letters_notice(pipeline, many, "", None).cause.splitlines()[-1] == "and 60 of 30 other kinds"
 
 
@@ -140,15 +140,15 @@ def test_page_shows_the_reports_before(project: Project, append: Append, finish:
     """Bars of the reports before, this one last, and commands that lead on; a first report has no bars."""
     finish(batch(1))
     append(letter(0))
-    first = made(project)
+    first = make_report(project)
     finish(batch(2))
     append(letter(1, _frazil_batch=2, code="TOO_DEEP"), letter(2, _frazil_batch=2))
-    second = made(project, NOW + DAY)
+    second = make_report(project, NOW + DAY)
     assert first is not None
     assert second is not None
     pipeline = project.pipeline("orders")
 
-    pages = [open_report(project, pipeline, of.name) for of in (first, second)]
+    pages = [open_report(project, pipeline, report.name) for report in (first, second)]
 
     assert ["<ol" in page for page in pages] == [False, True]
     assert pages[1].count("<li title=") == 2
@@ -178,12 +178,12 @@ def test_names_of_reports_sort_by_time(project: Project, append: Append, finish:
     """Also where the clock has another zone, and within a second."""
     finish(batch(1))
     append(letter(0))
-    assert made(project, MIDNIGHT.replace(microsecond=1_000))
+    assert make_report(project, MIDNIGHT.replace(microsecond=1_000))
     finish(batch(2))
     append(letter(1, _frazil_batch=2))
-    found = made(project, MIDNIGHT.replace(microsecond=2_000).astimezone())
+    report = make_report(project, MIDNIGHT.replace(microsecond=2_000).astimezone())
 
-    assert found is not None
-    assert [of.through for of in kept(project)] == [2, 1]
-    assert found.name == "20261121T000000002Z"
-    assert found.until.astimezone(UTC).microsecond == 2_000
+    assert report is not None
+    assert [report.through for report in kept_reports(project)] == [2, 1]
+    assert report.name == "20261121T000000002Z"
+    assert report.until.astimezone(UTC).microsecond == 2_000

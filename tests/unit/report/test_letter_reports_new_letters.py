@@ -13,15 +13,7 @@ from frazil.iceberg.catalog.catalog import Folder
 from frazil.project import Project
 from frazil.report.dead_letters_summary import markdown
 from frazil.report.letter_reports import list_reports, new_letters, open_report, reports_folder
-from tests.unit.report.letters import (
-    NOW,
-    ORDERS,
-    batch,
-    kept,
-    letter,
-    made,
-    with_file,
-)
+from tests.unit.report.letters import NOW, ORDERS, batch, kept_reports, letter, make_report, with_file
 
 Append = Callable[..., None]
 Finish = Callable[..., None]
@@ -32,18 +24,18 @@ def test_each_dead_letter_is_reported_once(project: Project, append: Append, fin
     """Reports follow each other without gap or overlap, by the numbers of batches; a run that is cleared tells nothing."""
     finish(batch(1), batch(2))
     append(letter(0), letter(1, _frazil_batch=2, code="TOO_DEEP"))
-    first = made(project)
-    again = made(project, NOW + timedelta(minutes=1))
+    first = make_report(project)
+    again = make_report(project, NOW + timedelta(minutes=1))
     finish(batch(3))
     append(letter(2, _frazil_batch=3, timestamp=NOW - 400 * DAY))
-    second = made(project, NOW + DAY)
+    second = make_report(project, NOW + DAY)
 
     assert first is not None
     assert second is not None
     assert (first.after, first.through, first.count, second.after, second.through, second.count) == (0, 2, 2, 2, 3, 1)
     assert again is None
     assert (second.since, second.until) == (first.until, NOW + DAY)
-    assert kept(project) == [second, first]
+    assert kept_reports(project) == [second, first]
     assert list_reports(project, project.pipeline("orders"), 1)[0] == second
 
 
@@ -53,12 +45,12 @@ def test_dead_letters_of_an_unfinished_batch_are_reported_next_time(
     """They may be in the table before the ledger says that all is in: then the next report has them, and all of them."""
     finish(batch(1))
     append(letter(0), letter(1, _frazil_batch=2))
-    first = made(project)
+    first = make_report(project)
     append(letter(2, _frazil_batch=2))
     finish(batch(2))
-    second = made(project, NOW + DAY)
+    second = make_report(project, NOW + DAY)
 
-    assert [of and of.count for of in (first, second)] == [1, 2]
+    assert [report and report.count for report in (first, second)] == [1, 2]
 
 
 def test_interrupted_report_is_made_again(
@@ -77,23 +69,23 @@ def test_interrupted_report_is_made_again(
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "write", killed)
         with pytest.raises(KeyboardInterrupt):
-            made(project)
+            make_report(project)
 
-    assert kept(project) == []
-    found = made(project, NOW + DAY)
-    assert found is not None
-    assert (found.after, found.count) == (0, 1)
+    assert kept_reports(project) == []
+    report = make_report(project, NOW + DAY)
+    assert report is not None
+    assert (report.after, report.count) == (0, 1)
 
 
 def test_no_dead_letters_leave_no_report(project: Project, append: Append, finish: Finish) -> None:
     """Neither a pipeline that never ran, nor batches without letters."""
-    assert made(project) is None
+    assert make_report(project) is None
     finish(batch(0, kind="start", rows=0))
     append(letter(0, _frazil_batch=0))
     finish(batch(1, rows=0))
 
-    assert made(project) is None
-    assert kept(project) == []
+    assert make_report(project) is None
+    assert kept_reports(project) == []
     assert not Path(reports_folder(project, project.pipeline("orders")).location).exists()
 
 
@@ -101,34 +93,34 @@ def test_pipeline_that_began_again_is_reported(project: Project, append: Append,
     """Its numbers begin at 1 again: those of the earlier one's batches don't hide its letters."""
     finish(*(batch(n) for n in range(1, 6)))
     append(letter(0, _frazil_batch=5))
-    assert made(project)
+    assert make_report(project)
     for table in ("shop.orders__ledger", "shop.orders__dead_letters"):
         project.lake("lake")._catalog.drop_table(table)
 
     finish(*(batch(n, batch=f"other {n}") for n in range(1, 4)))
     append(letter(0, _frazil_batch=2))
-    below = made(project, NOW + DAY)
+    below = make_report(project, NOW + DAY)
     finish(*(batch(n, batch=f"other {n}") for n in range(4, 7)))
     append(letter(7, _frazil_batch=6))
-    after = made(project, NOW + 2 * DAY)
+    after = make_report(project, NOW + 2 * DAY)
 
     assert below is not None
     assert after is not None
-    assert [(of.after, of.through, of.count) for of in (below, after)] == [(0, 3, 1), (3, 6, 1)]
+    assert [(report.after, report.through, report.count) for report in (below, after)] == [(0, 3, 1), (3, 6, 1)]
 
 
 def test_another_pipeline_with_larger_numbers_is_reported(project: Project, append: Append, finish: Finish) -> None:
     """Nobody looked while its numbers passed those that were told: the id of the batch says that it is another's."""
     finish(*(batch(n) for n in range(1, 4)))
     append(letter(0, _frazil_batch=3))
-    assert made(project)
+    assert make_report(project)
     project.lake("lake")._catalog.drop_table("shop.orders__ledger")
 
     finish(*(batch(n, batch=f"other {n}") for n in range(1, 9)))
-    found = made(project, NOW + DAY)
+    report = make_report(project, NOW + DAY)
 
-    assert found is not None
-    assert (found.after, found.through) == (0, 8)
+    assert report is not None
+    assert (report.after, report.through) == (0, 8)
 
 
 def test_lost_dead_letter_table_is_reported(project: Project, append: Append, finish: Finish) -> None:
@@ -136,26 +128,26 @@ def test_lost_dead_letter_table_is_reported(project: Project, append: Append, fi
     finish(batch(1))
 
     with pytest.raises(Terminal, match=r"left 9 dead letters.*is gone(?s:.*)frazil repair orders"):
-        made(project)
+        make_report(project)
     append(letter(0))
-    found = made(project)
-    assert found is not None
-    assert found.count == 1
+    report = make_report(project)
+    assert report is not None
+    assert report.count == 1
 
 
 def test_replayed_dead_letters_are_in_the_report(project: Project, append: Append, finish: Finish) -> None:
     """A replay of letters lands some of any time."""
     finish(batch(1))
     append(letter(0, landed_batch=3))
-    assert made(project)
+    assert make_report(project)
     append(letter(1, _frazil_batch=2))
     finish(batch(2), batch(3, kind="dead_letters", records_written=1, rows=1))
 
-    found = made(project, NOW + DAY)
+    report = make_report(project, NOW + DAY)
 
-    assert found is not None
-    assert (found.count, found.came_home) == (1, 1)
-    text = open_report(project, project.pipeline("orders"), found.name, "markdown")
+    assert report is not None
+    assert (report.count, report.came_home) == (1, 1)
+    text = open_report(project, project.pipeline("orders"), report.name, "markdown")
     assert "1 dead letter of any time became rows meanwhile." in text
 
 
@@ -163,20 +155,20 @@ def test_trend_compares_periods_of_equal_length(project: Project, append: Append
     """Against the batches of as long a time before, whenever the reports before were made."""
     finish(batch(1), batch(2), batch(3, decided_at=NOW - DAY / 2))
     append(*(letter(n, _frazil_batch=n) for n in range(1, 4)))
-    assert made(project, NOW)
+    assert make_report(project, NOW)
     finish(batch(4, decided_at=NOW + DAY / 2))
     append(letter(4, _frazil_batch=4))
 
-    found = made(project, NOW + DAY)
+    report = make_report(project, NOW + DAY)
 
-    assert found is not None
-    assert (found.count, found.before) == (1, 3)
+    assert report is not None
+    assert (report.count, report.before) == (1, 3)
     finish(batch(5, decided_at=NOW + DAY + timedelta(minutes=1)))
     append(letter(9, _frazil_batch=5, code="TOO_DEEP"))
-    short = made(project, NOW + DAY + timedelta(hours=13))
+    short = make_report(project, NOW + DAY + timedelta(hours=13))
     assert short is not None
     assert (short.count, short.before) == (1, 1)
-    assert [(of.code, of.count, of.before) for of in short.groups] == [("TOO_DEEP", 1, 0)]
+    assert [(group.code, group.count, group.before) for group in short.groups] == [("TOO_DEEP", 1, 0)]
 
 
 @pytest.mark.parametrize(
@@ -195,21 +187,21 @@ def test_sample_respects_redaction(
     append(letter(0))
     project = with_file(project, f"{ORDERS}dead_letters: {{payload: {payload}}}\n")
 
-    found = new_letters(project, project.pipeline("orders"), [], NOW)
+    letters = new_letters(project, project.pipeline("orders"), [], NOW)
 
-    assert found is not None
-    (sample,) = found.groups[0].samples
+    assert letters is not None
+    (sample,) = letters.groups[0].samples
     assert message in sample.message
     assert sample.path == path
-    assert ('found "x"' in markdown(found)) == (payload == "full")
+    assert ('found "x"' in markdown(letters)) == (payload == "full")
 
 
 def test_number_of_samples_is_that_of_the_file(project: Project, append: Append, finish: Finish) -> None:
     """None at all where none are wanted: counts and advice only."""
     finish(batch(1))
     append(*(letter(n) for n in range(9)))
-    for wanted in (0, 5):
-        project = with_file(project, f"{ORDERS}dead_letters: {{report: {{samples: {wanted}}}}}\n")
-        found = new_letters(project, project.pipeline("orders"), [], NOW)
-        assert found is not None
-        assert len(found.groups[0].samples) == wanted
+    for letters_wanted in (0, 5):
+        project = with_file(project, f"{ORDERS}dead_letters: {{report: {{samples: {letters_wanted}}}}}\n")
+        letters = new_letters(project, project.pipeline("orders"), [], NOW)
+        assert letters is not None
+        assert len(letters.groups[0].samples) == letters_wanted

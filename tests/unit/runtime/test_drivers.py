@@ -16,20 +16,20 @@ from frazil.runtime.home import Home
 def test_unwritable_home_does_not_end_the_run(tmp_path: Path) -> None:
     """The run goes on, and says that nobody can find it."""
     (tmp_path / "drivers").write_text("in the way of the folder")
-    said: list[str] = []
+    lines: list[str] = []
 
-    with registered(Home.resolve({"FRAZIL_HOME": str(tmp_path)}), "orders", "r1", said.append):
-        assert len(said) == 1
+    with registered(Home.resolve({"FRAZIL_HOME": str(tmp_path)}), "orders", "r1", lines.append):
+        assert len(lines) == 1
 
-    assert said[0].startswith("`frazil stop` can't find this run")
+    assert lines[0].startswith("`frazil stop` can't find this run")
 
 
 def test_ended_run_is_not_found(tmp_path: Path) -> None:
     """Its process lives on, its run does not."""
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
     with registered(home, "orders", "r1", lambda _: None):
-        (found,) = drivers(home, "orders")
-        assert (found.pid, found.run) == (os.getpid(), "r1")
+        (driver,) = drivers(home, "orders")
+        assert (driver.pid, driver.run) == (os.getpid(), "r1")
 
     assert drivers(home, "orders") == []
 
@@ -52,8 +52,8 @@ def test_killed_run_is_not_found(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "at work\n"
-        (found,) = drivers(home, "orders")
-        assert (found.pid, found.is_here) == (child.pid, True)
+        (driver,) = drivers(home, "orders")
+        assert (driver.pid, driver.is_here) == (child.pid, True)
         child.kill()
 
     assert drivers(home, "orders") == []
@@ -64,16 +64,16 @@ def test_run_of_another_container_is_found_by_its_lock(tmp_path: Path) -> None:
     """Its pid is nobody's here: it is found as long as it holds its file, and nobody here gets its signal."""
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
     with registered(home, "orders", "r1", lambda _: None):
-        (here,) = (tmp_path / "drivers").glob("*.json")
-        other = json.loads(here.read_text()) | {"start_ticks": 1, "host": "scheduler", "run": "r2"}
-        file = here.with_name("orders-other.json")
-        with file.open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            held.write(json.dumps(other))
-            held.flush()
-            (found,) = drivers(home, "orders", "r2")
-            assert (found.host, found.is_here) == ("scheduler", False)
-            found.ask_to_stop()  # with our own pid: the signal would end the test
+        (driver_file,) = (tmp_path / "drivers").glob("*.json")
+        second_driver = json.loads(driver_file.read_text()) | {"start_ticks": 1, "host": "scheduler", "run": "r2"}
+        file = driver_file.with_name("orders-other.json")
+        with file.open("w") as lock_file:
+            fcntl.flock(lock_file, fcntl.LOCK_EX)
+            lock_file.write(json.dumps(second_driver))
+            lock_file.flush()
+            (driver,) = drivers(home, "orders", "r2")
+            assert (driver.host, driver.is_here) == ("scheduler", False)
+            driver.ask_to_stop()  # with our own pid: the signal would end the test
 
     assert drivers(home, "orders") == []
 

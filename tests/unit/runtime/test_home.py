@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 
 from frazil.errors import Terminal
-from frazil.runtime.home import (
-    Home,
-    Ports,
-    bootstrap_servers,
-    inherited_environment,
-    project_root,
-    write_atomically,
-)
+from frazil.runtime.home import Home, Ports, bootstrap_servers, inherited_environment, project_root, write_atomically
 from tests.servers import with_ports
 
 

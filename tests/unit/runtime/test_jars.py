@@ -93,11 +93,11 @@ def test_a_lock_of_another_format_is_refused(text: str) -> None:
 def test_a_complete_set_is_not_fetched_again(home: Home) -> None:
     """Every command checks the jars: the check must not start Ivy."""
     lay_out(home, "spark")
-    said: list[str] = []
+    lines: list[str] = []
 
-    fetch(home, "spark", report=said.append)
+    fetch(home, "spark", report=lines.append)
 
-    assert said == []
+    assert lines == []
 
 
 def test_a_truncated_jar_makes_the_set_incomplete(home: Home) -> None:
@@ -166,9 +166,9 @@ def test_ivy_requests_locked_jars_without_dependencies() -> None:
         Request("broker", ("c:d:2",), transitive=True),
     ]
 
-    asked = ET.fromstring(ivy_module(requests)).iter("dependency")  # noqa: S314, our own text
+    elements = ET.fromstring(ivy_module(requests)).iter("dependency")  # noqa: S314, our own text
 
-    assert [tuple(dependency.attrib.values()) for dependency in asked] == [
+    assert [tuple(dependency.attrib.values()) for dependency in elements] == [
         ("a", "b", "1", "spark->master"),
         ("c", "d", "2", "broker->default"),
     ]
@@ -178,20 +178,20 @@ def test_a_classifier_takes_the_place_of_the_plain_jar() -> None:
     """Asked twice for one module, Ivy keeps one of the jars: both are named in one request."""
     request = Request("rest", ("a:b:1", "a:b:1:tests"), transitive=True)
 
-    [asked] = ET.fromstring(ivy_module([request])).iter("dependency")  # noqa: S314, our own text
+    [elements] = ET.fromstring(ivy_module([request])).iter("dependency")  # noqa: S314, our own text
 
-    assert tuple(asked.attrib.values()) == ("a", "b", "1", "rest->default")
+    assert tuple(elements.attrib.values()) == ("a", "b", "1", "rest->default")
     classifier = "{http://ant.apache.org/ivy/maven}classifier"
-    assert [(jar.get("name"), jar.get(classifier)) for jar in asked] == [("b", None), ("b", "tests")]
+    assert [(jar.get("name"), jar.get(classifier)) for jar in elements] == [("b", None), ("b", "tests")]
 
 
 def test_archive_is_requested_by_its_type() -> None:
     """Asked for as a jar, an archive is not found."""
     request = Request("registry", ("a:b:1:all@tar.gz",), transitive=False)
 
-    [asked] = ET.fromstring(ivy_module([request])).iter("artifact")  # noqa: S314, our own text
+    [elements] = ET.fromstring(ivy_module([request])).iter("artifact")  # noqa: S314, our own text
 
-    assert sorted(asked.attrib.values()) == ["all", "b", "tar.gz", "tar.gz"]
+    assert sorted(elements.attrib.values()) == ["all", "b", "tar.gz", "tar.gz"]
 
 
 def test_an_archive_is_unpacked_before_its_set_is_complete(tmp_path: Path) -> None:

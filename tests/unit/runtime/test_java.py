@@ -37,10 +37,10 @@ def test_a_java_too_new_for_spark_is_passed_over(tmp_path: Path) -> None:
     newest = install(tmp_path / "jdk-25", "25.0.1")
     fitting = install(tmp_path / "jdk-21", "21.0.4")
 
-    found = find_java({"JAVA_HOME": str(newest)}, tmp_path)
+    java = find_java({"JAVA_HOME": str(newest)}, tmp_path)
 
-    assert found is not None
-    assert (found.home, found.major) == (fitting, 21)
+    assert java is not None
+    assert (java.home, java.major) == (fitting, 21)
 
 
 def test_java_home_is_asked_first(tmp_path: Path) -> None:
@@ -48,10 +48,10 @@ def test_java_home_is_asked_first(tmp_path: Path) -> None:
     install(tmp_path / "system" / "jdk-17", "17.0.15")
     named = install(tmp_path / "named", "21.0.4")
 
-    found = find_java({"JAVA_HOME": str(named)}, tmp_path / "system")
+    java = find_java({"JAVA_HOME": str(named)}, tmp_path / "system")
 
-    assert found is not None
-    assert found.command == named / "bin" / "java"
+    assert java is not None
+    assert java.command == named / "bin" / "java"
 
 
 def test_the_oldest_fitting_java_of_the_system_is_taken(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_the_oldest_fitting_java_of_the_system_is_taken(tmp_path: Path) -> None:
     for version in ("21.0.4", "17.0.15", "11.0.2"):
         install(tmp_path / f"jdk-{version}", version)
 
-    found = find_java({}, tmp_path)
+    java = find_java({}, tmp_path)
 
-    assert found is not None
-    assert found.major == 17
+    assert java is not None
+    assert java.major == 17
 
 
 def test_no_fitting_java_is_no_java(tmp_path: Path) -> None:

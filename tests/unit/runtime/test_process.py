@@ -21,9 +21,9 @@ SOON = 5.0
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    made = Processes(tmp_path / "run", tmp_path / "logs", tmp_path)
-    yield made
-    made.stop(("it", 0.0))
+    processes = Processes(tmp_path / "run", tmp_path / "logs", tmp_path)
+    yield processes
+    processes.stop(("it", 0.0))
 
 
 def spec(*command: str, name: str = "it") -> Spec:
@@ -35,8 +35,8 @@ def shell(script: str) -> Spec:
 
 
 def is_gone(pid: int) -> bool:
-    found = stat_of(pid)
-    return found is None or found.has_ended
+    stat = stat_of(pid)
+    return stat is None or stat.has_ended
 
 
 def written_pid(path: Path) -> int:
@@ -118,10 +118,10 @@ def write_record(processes: Processes, boot: str, pid: int, start_ticks: int) ->
 
 def test_a_reused_pid_is_never_killed(processes: Processes, stranger: subprocess.Popen[bytes]) -> None:
     """After a crash a component's pid may be anybody's: the start time tells them apart."""
-    known = stat_of(stranger.pid)
-    assert known is not None
+    stat = stat_of(stranger.pid)
+    assert stat is not None
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    write_record(processes, boot, stranger.pid, known.start_ticks - 1)
+    write_record(processes, boot, stranger.pid, stat.start_ticks - 1)
 
     assert processes.running("it") is None
     processes.stop(("it", 0.0))
@@ -131,9 +131,9 @@ def test_a_reused_pid_is_never_killed(processes: Processes, stranger: subprocess
 
 def test_a_record_of_another_boot_kills_nobody(processes: Processes, stranger: subprocess.Popen[bytes]) -> None:
     """After a restart of the machine even pid and start time may coincide."""
-    known = stat_of(stranger.pid)
-    assert known is not None
-    write_record(processes, "another-boot", stranger.pid, known.start_ticks)
+    stat = stat_of(stranger.pid)
+    assert stat is not None
+    write_record(processes, "another-boot", stranger.pid, stat.start_ticks)
 
     assert processes.running("it") is None
     processes.stop(("it", 0.0))
@@ -195,12 +195,12 @@ def test_part_that_does_not_start_hides_its_secret(processes: Processes) -> None
     """What ended instead of answering is quoted, with the next step and without what is hidden."""
     processes.finish(spec("sh", "-c", "echo key=s3cret; exit 1"), SOON)
 
-    with pytest.raises(Retryable) as told:
+    with pytest.raises(Retryable) as error:
         processes.wait_ready("it", "the part", lambda: False, SOON, hidden=["s3cret"], advice=", then frazil up")
 
-    assert "the part ended while starting; its log ends with [FRZ-109]\nkey=***" in str(told.value)
-    assert f"read {processes.log('it')}, then frazil up" in str(told.value)
-    assert "s3cret" not in str(told.value)
+    assert "the part ended while starting; its log ends with [FRZ-109]\nkey=***" in str(error.value)
+    assert f"read {processes.log('it')}, then frazil up" in str(error.value)
+    assert "s3cret" not in str(error.value)
 
 
 def test_logs_and_records_are_for_their_owner_only(processes: Processes) -> None:
@@ -215,9 +215,9 @@ def test_a_command_name_with_parentheses_is_read_past() -> None:
     """The kernel prints a command's name as it is: splitting at blanks reads the wrong fields."""
     line = "42 (a) S (b c) R 1 42 40 " + " ".join(["0"] * 13) + " 2 0 777 0"
 
-    found = parse_stat(line)
+    stat = parse_stat(line)
 
-    assert (found.pid, found.state, found.session, found.start_ticks) == (42, "R", 40, 777)
+    assert (stat.pid, stat.state, stat.session, stat.start_ticks) == (42, "R", 40, 777)
 
 
 def test_a_jvm_whose_first_thread_ended_has_not_ended() -> None:

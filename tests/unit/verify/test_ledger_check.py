@@ -13,7 +13,7 @@ from frazil.verify.ledger_check import closing_differences, ledger_differences
 from tests.unit.verify.facts.test_coverage import FIRST, SECOND, START, batch, read
 
 
-def told(*rows: dict[str, Any]) -> list[str]:
+def differences_of(*rows: dict[str, Any]) -> list[str]:
     return [str(difference) for difference in ledger_differences(read(*rows))]
 
 
@@ -36,20 +36,20 @@ LETTERS = FIRST | {"role": "dead_letters", "table": "a.d", "rows": 0}
 )
 def test_correct_ledger_passes(rows: tuple[dict[str, Any], ...]) -> None:
     """A correct ledger with every kind of batch has no difference."""
-    assert told(*rows) == []
+    assert differences_of(*rows) == []
 
 
 def test_more_rows_than_records_pass_only_for_exploded_lists() -> None:
     """More rows than records are right only if lists were exploded; fewer rows are always wrong."""
     more, fewer = FIRST | {"rows": 9}, FIRST | {"rows": 4}
 
-    assert len(told(START, more)) == 1
+    assert len(differences_of(START, more)) == 1
     assert list(ledger_differences(read(START, more), {1})) == []
     assert len(list(ledger_differences(read(START, fewer), {1}))) == 1
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ((FIRST, SECOND), "begin with the batch of kind start"),
         ((START, SECOND), "batch 1 after batch 0"),
@@ -71,9 +71,9 @@ def test_more_rows_than_records_pass_only_for_exploded_lists() -> None:
         ((START, FIRST | {"position": SECOND["position"]}), "a position of batch 1"),
     ],
 )
-def test_incorrect_ledger_is_reported(rows: tuple[dict[str, Any], ...], said: str) -> None:
+def test_incorrect_ledger_is_reported(rows: tuple[dict[str, Any], ...], message: str) -> None:
     """A gap or a repetition of numbers, wrong sums, and a jump of the position are reported."""
-    assert any(said in line for line in told(*rows)), told(*rows)
+    assert any(message in line for line in differences_of(*rows)), differences_of(*rows)
 
 
 def test_position_unknown_to_the_ledger_is_reported() -> None:

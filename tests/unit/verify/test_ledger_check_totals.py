@@ -12,23 +12,23 @@ from tests.unit.verify.facts.test_coverage import FIRST, SECOND, START, batch, r
 ALL = {("t", 0): (0, None)}
 
 
-def told(*rows: dict[str, Any], rows_of: dict[int, int], **given: Any) -> list[int | None]:
+def batches_with_differences(*rows: dict[str, Any], rows_of: dict[int, int], **options: Any) -> list[int | None]:
     """Numbers of the reported batches, if the table has so many rows of each batch."""
     counted = {("a.b", n): count for n, count in rows_of.items()}
-    terms = {"live": {"t": 0}, "requested": ALL, "differing": frozenset()} | given
-    return [of.batch for of in total_differences(read(*rows), ("a.b", "a.d"), counted, **terms)]
+    terms = {"live": {"t": 0}, "requested": ALL, "differing": frozenset()} | options
+    return [difference.batch for difference in total_differences(read(*rows), ("a.b", "a.d"), counted, **terms)]
 
 
 def test_batch_with_fewer_or_more_rows_is_reported() -> None:
     """Rows and dead letters of each batch are compared with its counts."""
-    assert told(START, FIRST, SECOND, rows_of={1: 5, 2: 10}) == []
-    assert told(START, FIRST, SECOND, rows_of={1: 4, 2: 11}) == [2, 1]
+    assert batches_with_differences(START, FIRST, SECOND, rows_of={1: 5, 2: 10}) == []
+    assert batches_with_differences(START, FIRST, SECOND, rows_of={1: 4, 2: 11}) == [2, 1]
 
 
 def test_lost_row_of_an_exploded_list_is_reported() -> None:
     """The ledger's count of rows may exceed its count of records."""
-    assert told(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 9, 2: 10}) == []
-    assert told(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 8, 2: 10}) == [1]
+    assert batches_with_differences(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 9, 2: 10}) == []
+    assert batches_with_differences(START, FIRST | {"rows": 9}, SECOND, rows_of={1: 8, 2: 10}) == [1]
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_lost_row_of_an_exploded_list_is_reported() -> None:
 )
 def test_batch_with_removed_rows_is_accepted(last: dict[str, Any]) -> None:
     """A batch whose rows a later one removed is not compared."""
-    assert told(START, FIRST, SECOND, last, rows_of={3: 1}) == []
+    assert batches_with_differences(START, FIRST, SECOND, last, rows_of={3: 1}) == []
 
 
 def test_batch_outside_of_the_check_is_accepted() -> None:
     """Batches outside of the bounds, of an older incarnation, or with other differences are not compared."""
-    assert told(START, FIRST, SECOND, rows_of={1: 5}, requested={("t", 0): (0, 19)}) == []
-    assert told(START, FIRST, SECOND, rows_of={1: 5}, live={"t": 3}) == []
-    assert told(START, FIRST, SECOND, rows_of={1: 5}, live={}) == []
-    assert told(START, FIRST, SECOND, rows_of={1: 5}, differing={2}) == []
-    assert told(START, FIRST, SECOND, rows_of={1: 5}) == [2]
+    assert batches_with_differences(START, FIRST, SECOND, rows_of={1: 5}, requested={("t", 0): (0, 19)}) == []
+    assert batches_with_differences(START, FIRST, SECOND, rows_of={1: 5}, live={"t": 3}) == []
+    assert batches_with_differences(START, FIRST, SECOND, rows_of={1: 5}, live={}) == []
+    assert batches_with_differences(START, FIRST, SECOND, rows_of={1: 5}, differing={2}) == []
+    assert batches_with_differences(START, FIRST, SECOND, rows_of={1: 5}) == [2]

@@ -31,7 +31,7 @@ STAMP = datetime(2024, 5, 1, tzinfo=UTC)
 MICROS = int(STAMP.timestamp() * 1_000_000)
 OPS = {"format": "op_column", "op": "op", "values": {"insert": ["I"], "update": ["U"], "delete": ["D"]}}
 ORDERED = {"id": {"type": "long", "required": True}, "name": "string", "at": {"type": "int", "required": True}}
-SENT: list[dict[str, Any]] = [
+DOCUMENTS: list[dict[str, Any]] = [
     {"op": "I", "id": 1, "name": "Ann", "at": 1},
     {"op": "I", "id": 2, "name": "Bob", "at": 2},
     {"op": "U", "id": 1, "name": "Anna", "at": 3},
@@ -45,19 +45,19 @@ def rows_of(declared: Pipeline) -> dict[int, dict[str, Any]]:
     """The rows of the table after all changes, by key."""
     table: dict[int, dict[str, Any]] = {}
     is_soft = declared.destinations[0].deleted_column is not None
-    for row in landed(declared, SENT, first_offset=0).rows[TABLE].to_pylist():
+    for row in landed(declared, DOCUMENTS, first_offset=0).rows[TABLE].to_pylist():
         row["_kafka_timestamp"] = STAMP
-        kept = {name: of for name, of in row.items() if name not in ("_frazil_op", "_frazil_place")}
+        cells = {name: cell for name, cell in row.items() if name not in ("_frazil_op", "_frazil_place")}
         if row["_frazil_op"] == "upsert":
-            table[row["id"]] = kept
+            table[row["id"]] = cells
         elif is_soft:
-            table[row["id"]] |= {name: of for name, of in kept.items() if of is not None}
+            table[row["id"]] |= {name: cell for name, cell in cells.items() if cell is not None}
         else:
             del table[row["id"]]
     return table
 
 
-def held(declared: Pipeline, root: Path, rows: list[dict[str, Any]]) -> Table:
+def merged_table(declared: Pipeline, root: Path, rows: list[dict[str, Any]]) -> Table:
     """The table, with these rows."""
     catalog = SqlCatalog("lake", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}/warehouse")
     catalog.create_namespace("shop")
@@ -75,27 +75,36 @@ def checked(
     batches: Mapping[int, Batch] | None = None,
 ) -> tuple[list[tuple[str, int | None]], PartitionResult]:
     """Kind and offset of each difference, and the counts of the one partition."""
-    [to], findings = declared.destinations, Findings()
-    rules = rules_of(declared, [], TABLE, to.columns, earlier)
+    [destination], findings = declared.destinations, Findings()
+    rules = rules_of(declared, [], TABLE, destination.columns, earlier)
     model = Model()
-    for offset, sent in list(enumerate(SENT))[low:]:
-        told = rules.row(json.dumps(sent).encode(), "orders", Message())
-        assert not isinstance(told, Bad)
-        of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
+    for offset, document in list(enumerate(DOCUMENTS))[low:]:
+        readings = rules.row(json.dumps(document).encode(), "orders", Message())
+        assert not isinstance(readings, Bad)
+        of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in readings]
         model.add_change(RecordPlace("orders", 0, offset, 7), MICROS, of)
     held_table = ScannedTable(table, TABLE, KafkaColumns())
-    check = MergedCheck(to, to.columns, held_table, rules, {("orders", 0): low}, {"orders": 0}, findings, batches or {})
+    check = MergedCheck(
+        destination,
+        destination.columns,
+        held_table,
+        rules,
+        {("orders", 0): low},
+        {"orders": 0},
+        findings,
+        batches or {},
+    )
     [result] = check.results(model, [PartitionResult("orders", 0)])
     model.close()
-    return [(of.kind, of.offset) for of in findings.described], result
+    return [(difference.kind, difference.offset) for difference in findings.described], result
 
 
 @pytest.mark.parametrize("declared", [HARD, SOFT], ids=["hard", "soft"])
 def test_correct_table_has_no_difference(declared: Pipeline, tmp_path: Path) -> None:
     """Deleted rows are removed or marked; the other rows have the values of their last change."""
     rows = [*rows_of(declared).values()]
-    found, result = checked(declared, held(declared, tmp_path, rows))
-    assert found == []
+    differences, result = checked(declared, merged_table(declared, tmp_path, rows))
+    assert differences == []
     assert result.rows == len(rows) == (2 if declared is HARD else 3)
 
 
@@ -122,8 +131,8 @@ def test_wrong_row_is_reported(
         del rows[key]
     else:
         rows[key] = rows.get(key, place) | change
-    found, _ = checked(declared, held(declared, tmp_path, [*rows.values()]))
-    assert found == [difference]
+    differences, _ = checked(declared, merged_table(declared, tmp_path, [*rows.values()]))
+    assert differences == [difference]
 
 
 class CountedRanges(tuple[Range, ...]):  # noqa: SLOT001 - it has a count
@@ -141,42 +150,42 @@ def test_ranges_of_a_batch_are_read_once(tmp_path: Path) -> None:
     ranges = CountedRanges([Range("orders", 1, 0, 5), Range("orders", 0, 0, 3), Range("orders", 0, 3, 4)])
     rows = [row | {"_frazil_batch": 7} for row in rows_of(SOFT).values()]
     [batch] = read_batches([ledger_row(7, "ingest", 0, 5)], "shop.ledger")
-    found, _ = checked(SOFT, held(SOFT, tmp_path, rows), batches={7: replace(batch, ranges=ranges)})
+    differences, _ = checked(SOFT, merged_table(SOFT, tmp_path, rows), batches={7: replace(batch, ranges=ranges)})
 
-    assert found == [("changed", 4)]  # no range has it
+    assert differences == [("changed", 4)]  # no range has it
     assert ranges.walks == 1
 
 
 def test_key_with_two_rows_is_reported(tmp_path: Path) -> None:
     """Two rows of one key are wrong, even if each has the right values."""
     rows = [*rows_of(HARD).values()]
-    found, result = checked(HARD, held(HARD, tmp_path, [*rows, rows[0]]))
-    assert {kind for kind, _ in found} == {"duplicate"}
+    differences, result = checked(HARD, merged_table(HARD, tmp_path, [*rows, rows[0]]))
+    assert {kind for kind, _ in differences} == {"duplicate"}
     assert result.duplicate == 1
 
 
 def test_rows_older_than_the_log_are_left_alone(tmp_path: Path) -> None:
     """A row whose last change Kafka deleted is only counted."""
-    found, result = checked(HARD, held(HARD, tmp_path, [*rows_of(HARD).values()]), low=3)
-    assert found == []
+    differences, result = checked(HARD, merged_table(HARD, tmp_path, [*rows_of(HARD).values()]), low=3)
+    assert differences == []
     assert result.unchecked == 1
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "expected"),
     [({"name": None}, []), ({"at": 9}, [("changed", 2)]), ({"name": None, "at": 9}, [("changed", 2)])],
 )
 def test_lost_value_is_not_excused_by_a_new_column(
-    change: Mapping[str, Any], found: list[tuple[str, int]], tmp_path: Path
+    change: Mapping[str, Any], expected: list[tuple[str, int]], tmp_path: Path
 ) -> None:
     """In rows from before the column `name`, only this column may differ from the record."""
     declared = pipeline(changes=OPS, columns=ORDERED)
     rows = rows_of(declared)
     rows[1] |= change
-    told, result = checked(
+    differences, result = checked(
         declared,
-        held(declared, tmp_path, [*rows.values()]),
+        merged_table(declared, tmp_path, [*rows.values()]),
         earlier={7: ColumnChanges(frozenset({"name", "at", "gone"}), frozenset({"name", "gone"}))},
     )
-    assert told == found
-    assert result.lenient == 2 - len(found)
+    assert differences == expected
+    assert result.lenient == 2 - len(expected)

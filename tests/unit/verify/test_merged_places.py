@@ -63,46 +63,48 @@ FORMATS: dict[str, tuple[Mapping[str, Any], Any]] = {
         lambda id_, op: json.dumps({"schema": ENVELOPE, "payload": {"id": id_, "op": op}}).encode(),
     ),
 }
-SENT = [(1, "I"), (2, "I"), (1, "I"), (2, "D"), (3, "I")]
+EVENTS = [(1, "I"), (2, "I"), (1, "I"), (2, "D"), (3, "I")]
 STEP = {"type": "ReplaceField", "exclude": ["none"]}
 
 
-def pipeline(write: str, more: Mapping[str, Any], id_: Mapping[str, Any] = ID, **of: Any) -> Pipeline:
+def pipeline(write: str, more: Mapping[str, Any], id_: Mapping[str, Any] = ID, **options: Any) -> Pipeline:
     destination: dict[str, Any] = {"table": TABLE, "write": write, "columns": {"id": id_, "op": "string"}}
     if write != "append":
         destination["identifier"] = ["id"]
     if write == "cdc":
         destination["changes"] = OPS
-    body = {"name": "customers", "source": {"topics": ["orders"]}, "destinations": [destination | of]}
+    body = {"name": "customers", "source": {"topics": ["orders"]}, "destinations": [destination | options]}
     return Pipeline.model_validate(body | dict(more))
 
 
-def records(sent: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
+def records(messages: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
     rows = [
-        {"topic": "orders", "partition": 0, "offset": at, "timestamp": STAMP, "key": key, "value": value}
-        for at, (key, value) in enumerate(sent)
+        {"topic": "orders", "partition": 0, "offset": index, "timestamp": STAMP, "key": key, "value": value}
+        for index, (key, value) in enumerate(messages)
     ]
     return pa.RecordBatch.from_pylist(rows, KAFKA_SCHEMA)
 
 
 def merged(declared: Pipeline, batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows of the table after all records, decoded by the code that writes and merged by this test."""
-    columns = {of.table: declared_columns(of) for of in declared.destinations}
+    columns = {destination.table: declared_columns(destination) for destination in declared.destinations}
     out = Decoder(record_specs(declared, columns), route_of(declared, columns), 7).decode(batch)
     table: dict[int, dict[str, Any]] = {}
     is_soft = declared.destinations[0].deleted_column is not None
     for row in out.rows[TABLE].to_pylist():
-        kept = {name: of for name, of in row.items() if name not in ("_frazil_op", "_frazil_place")}
+        cells = {name: cell for name, cell in row.items() if name not in ("_frazil_op", "_frazil_place")}
         if row["_frazil_op"] == "upsert":
-            table[row["id"]] = kept
+            table[row["id"]] = cells
         elif is_soft:
-            table[row["id"]] = table.get(row["id"], {}) | {name: of for name, of in kept.items() if of is not None}
+            table[row["id"]] = table.get(row["id"], {}) | {
+                name: cell for name, cell in cells.items() if cell is not None
+            }
         else:
             table.pop(row["id"], None)
     return [*table.values()]
 
 
-def held(declared: Pipeline, root: Path, rows: Sequence[Mapping[str, Any]]) -> Table:
+def merged_table(declared: Pipeline, root: Path, rows: Sequence[Mapping[str, Any]]) -> Table:
     catalog = SqlCatalog("lake", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}/warehouse")
     catalog.create_namespace("shop")
     table = catalog.create_table(TABLE, declared_schema(declared.destinations[0]))
@@ -113,28 +115,30 @@ def held(declared: Pipeline, root: Path, rows: Sequence[Mapping[str, Any]]) -> T
 
 def checked(declared: Pipeline, table: Table, batch: pa.RecordBatch, low: int = 0) -> list[tuple[str, int | None]]:
     """Kind and offset of each difference, as `verify` finds them over these records."""
-    [to], findings = declared.destinations, Findings()
-    rules, kafka = rules_of(declared, [], TABLE, to.columns), ScannedTable(table, TABLE, KafkaColumns())
+    [destination], findings = declared.destinations, Findings()
+    rules, kafka = rules_of(declared, [], TABLE, destination.columns), ScannedTable(table, TABLE, KafkaColumns())
     rest = {("orders", 0): low}, {"orders": 0}, findings
     result = [PartitionResult("orders", 0)]
     if rules.not_compared_because is None:
         model = Model()
         for row in batch.to_pylist()[low:]:
-            told = () if row["value"] is None else rules.row(row["value"], "orders", Message())
-            assert not isinstance(told, Bad)
-            of: list[Any] = [(each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in told]
-            model.add_change(RecordPlace("orders", 0, row["offset"], 7), MICROS, of)
-        MergedCheck(to, to.columns, kafka, rules, *rest).results(model, result)
-        return [(of.kind, of.offset) for of in findings.described]
-    places, certainty = PlaceStore(), Certainty.from_pipeline(declared, to)
+            readings = () if row["value"] is None else rules.row(row["value"], "orders", Message())
+            assert not isinstance(readings, Bad)
+            readings_hashed: list[Any] = [
+                (each, digests(each.row, MICROS, rules) if each.op == "upsert" else b"") for each in readings
+            ]
+            model.add_change(RecordPlace("orders", 0, row["offset"], 7), MICROS, readings_hashed)
+        MergedCheck(destination, destination.columns, kafka, rules, *rest).results(model, result)
+        return [(difference.kind, difference.offset) for difference in findings.described]
+    places, certainty = PlaceStore(), Certainty.from_pipeline(declared, destination)
     for row in batch.to_pylist()[low:]:
         value = row["value"]
         is_filtered, kind = rules.filters_record(value, "orders", Message()), "tombstone" if value is None else "value"
         place = RecordPlace("orders", 0, row["offset"], 7)
         places.add_record(place, MICROS, kind, certainty.key(row["key"]), changes_row=not is_filtered)
-    PlacedCheck(to, to.columns, kafka, rules, *rest, certainty=certainty).results(places, result)
+    PlacedCheck(destination, destination.columns, kafka, rules, *rest, certainty=certainty).results(places, result)
     places.close()
-    return [(of.kind, of.offset) for of in findings.described]
+    return [(difference.kind, difference.offset) for difference in findings.described]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -146,19 +150,19 @@ def test_merged_table_of_any_format_is_judged_as_far_as_can_be(
     """A correct table has no difference; a row without record, a duplicate and a wrong timestamp are found without values."""
     options, encoded = FORMATS[name]
     declared = pipeline(write, {**options, **more}, OF_KEY if more is LONG_KEY else ID)
-    batch = records([(id_.to_bytes(8, "big"), encoded(id_, op)) for id_, op in SENT])
+    batch = records([(id_.to_bytes(8, "big"), encoded(id_, op)) for id_, op in EVENTS])
     rows = merged(declared, batch)
     assert {row["id"] for row in rows} == ({1, 3} if write == "cdc" else {1, 2, 3})
-    table = held(declared, tmp_path, rows)
+    table = merged_table(declared, tmp_path, rows)
     assert checked(declared, table, batch) == []
     strange = rows[0] | {"id": 9, "_kafka_offset": 77}
     late = rows[-1] | {"_kafka_timestamp": datetime(2020, 1, 1, tzinfo=UTC)}
     schema = table.schema().as_arrow()
     table.overwrite(pa.Table.from_pylist([*rows[:-1], rows[0], late, strange], schema=schema))
-    found = checked(declared, table, batch)
-    kinds = {kind for kind, _ in found}
+    differences = checked(declared, table, batch)
+    kinds = {kind for kind, _ in differences}
     assert {"duplicate", "unexpected"} <= kinds
-    assert ("changed", late["_kafka_offset"]) in found
+    assert ("changed", late["_kafka_offset"]) in differences
 
 
 @pytest.mark.parametrize("form", ["long", "json", "avro"])
@@ -168,16 +172,16 @@ def test_row_that_a_tombstone_did_not_delete_is_a_difference(form: str, deletes:
     schema = '{"type":"record","name":"k","fields":[{"name":"value","type":"long"}]}'
     key = {"json": {"format": "json", "fields": {"value": "long"}}, "avro": {"format": "avro", "schema": schema}}
     raw = {
-        "long": lambda of: of.to_bytes(8, "big"),
+        "long": lambda key: key.to_bytes(8, "big"),
         "json": b'{"value": %d}'.__mod__,
-        "avro": lambda of: bytes([2 * of]),
+        "avro": lambda key: bytes([2 * key]),
     }
     options, encoded = FORMATS["json"]
     declared = pipeline("upsert", {**options, "key": key.get(form, {"format": form})}, OF_KEY, deletes=deletes)
-    sent = [(1, b"a"), (2, b"b"), (2, None), (3, b"c")]
-    batch = records([(raw[form](of), None if value is None else encoded(of, "I")) for of, value in sent])
+    messages = [(1, b"a"), (2, b"b"), (2, None), (3, b"c")]
+    batch = records([(raw[form](of), None if value is None else encoded(of, "I")) for of, value in messages])
     right = merged(declared, batch)
-    table = held(declared, tmp_path, right)
+    table = merged_table(declared, tmp_path, right)
     assert checked(declared, table, batch) == []
 
     stays = merged(declared, batch.slice(0, 2))
@@ -192,16 +196,16 @@ def test_row_that_a_tombstone_did_not_delete_is_a_difference(form: str, deletes:
 
 
 @pytest.mark.parametrize(
-    ("stamps", "other", "later"), [((4, 5), 1, 1), ((5, 4), 1, None), ((5, 4), 0, 2), ((None, 4), 1, 1)]
+    ("stamps", "second_stamp", "later"), [((4, 5), 1, 1), ((5, 4), 1, None), ((5, 4), 0, 2), ((None, 4), 1, 1)]
 )
 def test_times_that_go_back_excuse_an_older_row_only_of_a_key_in_several_partitions(
-    stamps: tuple[int | None, int], other: int, later: int | None
+    stamps: tuple[int | None, int], second_stamp: int, later: int | None
 ) -> None:
     """The split into batches decided which change counts; within one partition the offset always decides."""
     places = PlaceStore()
     for offset, stamp in enumerate(stamps):
         places.add_record(RecordPlace("orders", 0, offset, 7), stamp, "value", (1,), changes_row=True)
-    places.add_record(RecordPlace("orders", other, 2 - 2 * other, 7), 4, "value", (1,), changes_row=True)
+    places.add_record(RecordPlace("orders", second_stamp, 2 - 2 * second_stamp, 7), 4, "value", (1,), changes_row=True)
     places.add_row((1,), RecordPlace("orders", 0, 0, 7), stamps[0], is_deleted=False)
     [row] = places.rows(are_keys_read=True)
     places.close()

@@ -14,9 +14,9 @@ from frazil.verify.values.cdc_expectation import RowChange
 
 @pytest.fixture
 def model() -> Iterator[Model]:
-    made = Model()
-    yield made
-    made.close()
+    empty_model = Model()
+    yield empty_model
+    empty_model.close()
 
 
 def upsert(key: int, order: object = None) -> tuple[RowChange, bytes]:
@@ -37,20 +37,20 @@ def truncate(order: object = None) -> tuple[RowChange, bytes]:
 
 def only(model: Model) -> ExpectedRow:
     """The expected row of the only key."""
-    [wanted] = model.expected_rows()
-    return wanted
+    [row] = model.expected_rows()
+    return row
 
 
-def there(model: Model) -> dict[str, tuple[int, bool]]:
+def rows_of_model(model: Model) -> dict[str, tuple[int, bool]]:
     """Key -> offset of its last change, and whether there must be a row."""
-    return {of.shown: (of.place.offset, of.is_there) for of in model.expected_rows()}
+    return {row.shown: (row.place.offset, row.is_there) for row in model.expected_rows()}
 
 
 def test_latest_change_counts(model: Model) -> None:
     """Without `order_by` the offset decides, in any order of additions."""
     model.add_change(place(5), 0, [delete(1)])
     model.add_change(place(3), 0, [upsert(1)])
-    assert there(model) == {"(1,)": (5, False)}
+    assert rows_of_model(model) == {"(1,)": (5, False)}
 
 
 def test_order_column_wins_over_offsets(model: Model) -> None:
@@ -59,7 +59,7 @@ def test_order_column_wins_over_offsets(model: Model) -> None:
     model.add_change(place(9), 0, [delete(1, "a")])
     model.add_change(place(4), 0, [delete(2, "a"), upsert(2, "a")])
     model.add_change(place(3), 0, [delete(2, "a")])
-    assert there(model) == {"(1,)": (1, True), "(2,)": (4, True)}
+    assert rows_of_model(model) == {"(1,)": (1, True), "(2,)": (4, True)}
 
 
 def test_truncate_removes_exactly_older_rows(model: Model) -> None:
@@ -67,7 +67,7 @@ def test_truncate_removes_exactly_older_rows(model: Model) -> None:
     model.add_change(place(1), 0, [upsert(1, 10)])
     model.add_change(place(2), 0, [upsert(2, 30)])
     model.add_change(place(3), 0, [truncate(20)])
-    assert there(model) == {"(1,)": (1, False), "(2,)": (2, True)}
+    assert rows_of_model(model) == {"(1,)": (1, False), "(2,)": (2, True)}
 
 
 @pytest.mark.parametrize("stamps", [(5, 6), (5, 5), (None, -1), (None, None)])
@@ -75,8 +75,8 @@ def test_between_partitions_the_timestamp_decides(model: Model, stamps: tuple[in
     """With equal timestamps the larger partition decides; a record without timestamp is the oldest."""
     model.add_change(place(9), stamps[0], [upsert(1)])
     model.add_change(place(1, 1), stamps[1], [delete(1)])
-    wanted = only(model)
-    assert (wanted.place, wanted.is_there, wanted.depends_on_batches) == (place(1, 1), False, False)
+    row = only(model)
+    assert (row.place, row.is_there, row.depends_on_batches) == (place(1, 1), False, False)
 
 
 def test_only_timestamps_that_go_back_in_a_partition_make_the_cut_matter(model: Model) -> None:
@@ -84,7 +84,7 @@ def test_only_timestamps_that_go_back_in_a_partition_make_the_cut_matter(model: 
     for key, partition, stamps in ((1, 0, (5, 4)), (2, 0, (5, 4)), (2, 1, (3,)), (3, 0, (5, 4, 6)), (3, 1, (3,))):
         for offset, stamp in enumerate(stamps):
             model.add_change(place(10 * key + offset, partition), stamp, [upsert(key)])
-    assert {of.shown: of.depends_on_batches for of in model.expected_rows()} == {
+    assert {row.shown: row.depends_on_batches for row in model.expected_rows()} == {
         "(1,)": False,
         "(2,)": True,
         "(3,)": False,
@@ -108,8 +108,8 @@ def test_truncate_of_a_partition_removes_older_rows_of_all(
     model.add_change(place(8, 0), 4, [upsert(1)])
     model.add_change(at._replace(batch=n), stamp, [truncate()])
     model.add_change(place(9, 2), 1, [truncate()])
-    wanted = only(model)
-    assert (wanted.is_there, wanted.depends_on_batches) == expected
+    row = only(model)
+    assert (row.is_there, row.depends_on_batches) == expected
 
 
 def test_older_row_of_another_partition_may_be_late(model: Model) -> None:
@@ -120,7 +120,7 @@ def test_older_row_of_another_partition_may_be_late(model: Model) -> None:
     model.add_change(place(5), 7, [delete(2)])
     for key in (1, 2):
         model.add_row((key,), None, 1, TableRow(place(key), b"row", is_deleted=False))
-    assert {of.shown: of.is_late for of in model.expected_rows()} == {"(1,)": True, "(2,)": False}
+    assert {row.shown: row.is_late for row in model.expected_rows()} == {"(1,)": True, "(2,)": False}
 
 
 def test_duplicate_and_unknown_rows_are_reported(model: Model) -> None:
@@ -128,7 +128,7 @@ def test_duplicate_and_unknown_rows_are_reported(model: Model) -> None:
     model.add_change(place(1), 0, [upsert(1)])
     for key in (1, 1, 2):
         model.add_row((key,), None, 0, TableRow(place(1), b"row", is_deleted=False))
-    assert [of.table_row is not None for of in model.expected_rows()] == [True, True]
+    assert [row.table_row is not None for row in model.expected_rows()] == [True, True]
     assert [(shown, count) for shown, _, count in model.duplicate_keys()] == [("(1,)", 2)]
     assert [shown for shown, _ in model.rows_without_change()] == ["(2,)"]
 
@@ -141,22 +141,24 @@ def test_duplicate_and_unknown_rows_are_reported(model: Model) -> None:
 def test_order_of_reading_does_not_count(changes: list[tuple[int, int, bool]], cut: int) -> None:
     """The model is the same, with whichever record reading begins."""
     read = list(enumerate(changes))
-    found = []
+    rows_read = []
     for order in (read, read[cut:] + read[:cut]):
         model = Model()
         for offset, (key, version, is_delete) in order:
             model.add_change(place(offset, key % 2), 0, [(delete if is_delete else upsert)(key, version)])
-        found.append(there(model))
+        rows_read.append(rows_of_model(model))
         model.close()
     latest = {
-        f"({key},)": max((version, offset, not gone) for offset, (of, version, gone) in read if of == key)[1:]
+        f"({key},)": max(
+            (version, offset, not is_deleted) for offset, (row_key, version, is_deleted) in read if row_key == key
+        )[1:]
         for key in {key for key, _, _ in changes}
     }
-    assert found == [latest, latest]
+    assert rows_read == [latest, latest]
 
 
 def test_truncate_leaves_rows_of_another_topic(model: Model) -> None:
     """A truncate only removes rows of its own topic."""
     model.add_change(RecordPlace("a", 0, 1, 1), 0, [upsert(1, 10)])
     model.add_change(RecordPlace("b", 0, 2, 1), 0, [truncate(20)])
-    assert there(model) == {"(1,)": (1, True)}
+    assert rows_of_model(model) == {"(1,)": (1, True)}

@@ -24,7 +24,7 @@ def test_more_records_left_out_than_recorded_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "held", "of", "is_told"),
+    ("count", "counts", "batch_numbers", "is_told"),
     [
         (2, {("t", 0): 0}, {1}, False),
         (1, {("t", 0): 0}, {1}, True),
@@ -34,23 +34,23 @@ def test_more_records_left_out_than_recorded_are_reported() -> None:
     ],
 )
 def test_fewer_records_left_out_than_recorded_are_reported(
-    found: int, held: dict[Any, int], of: set[int], is_told: bool
+    count: int, counts: dict[Any, int], batch_numbers: set[int], is_told: bool
 ) -> None:
     """Fewer mean that filtered records have an outcome; if Kafka may have lost records, nothing is reported."""
     batches = read(START, FILTERED)
     left_out = FilteredCounts.from_ledger(batches)
-    left_out.first_held.update(held)
-    for _ in range(found):
+    left_out.first_held.update(counts)
+    for _ in range(count):
         left_out.count_if_allowed(1)
 
-    told = list(left_out.differences([batches[1]], of))
-    assert [difference.batch for difference in told] == ([1] if is_told else [])
+    differences = list(left_out.differences([batches[1]], batch_numbers))
+    assert [difference.batch for difference in differences] == ([1] if is_told else [])
 
 
-def pipeline(**given: Any) -> Pipeline:
+def pipeline(**options: Any) -> Pipeline:
     destination = {"table": "a.b", "columns": {"a": "long"}}
-    of = {"name": "p", "source": {"topics": ["t"]}, "destinations": [destination]}
-    return Pipeline.model_validate(of | given)
+    definition = {"name": "p", "source": {"topics": ["t"]}, "destinations": [destination]}
+    return Pipeline.model_validate(definition | options)
 
 
 def rules_for(pipeline: Pipeline, batches: list[Batch]) -> Rules:
@@ -62,7 +62,7 @@ EXPLODE = {"type": "Explode", "field": "a"}
 
 
 @pytest.mark.parametrize(
-    ("given", "because"),
+    ("options", "because"),
     [
         ({}, None),
         ({"value": {"casts": "text", "empty_value": "filter"}}, None),
@@ -84,9 +84,9 @@ EXPLODE = {"type": "Explode", "field": "a"}
         ),
     ],
 )
-def test_values_that_cannot_be_read_are_named(given: dict[str, Any], because: str | None) -> None:
+def test_values_that_cannot_be_read_are_named(options: dict[str, Any], because: str | None) -> None:
     """Values of most formats and transforms are compared; the reason for others is named."""
-    assert not_compared_because(pipeline(**given)) == because
+    assert not_compared_because(pipeline(**options)) == because
 
 
 def test_duplicate_is_not_taken_for_a_row_of_a_list() -> None:

@@ -18,13 +18,7 @@ from frazil.records.model.changes import Images, ParsedImages, ParsedValue
 from frazil.records.model.format import Columns
 from frazil.records.model.json_number import JsonObject, JsonValue
 from frazil.records.transforms.fields import find, require_type, typed_field
-from frazil.records.transforms.kinds.change_events import (
-    RowCheck,
-    choose_image,
-    failures,
-    read_instants,
-    text_field,
-)
+from frazil.records.transforms.kinds.change_events import RowCheck, choose_image, failures, read_instants, text_field
 from frazil.records.transforms.kinds.nested import children
 
 _DIGITS: Final = 20

@@ -180,8 +180,8 @@ class ChangeFitter:
                     next_step="rename the field with a transform, or remove the columns with facts about the change",
                 )
             # A fact that no column takes would count as an unknown field of the records.
-            taken = {name: array for name, array in images.facts.items() if (name,) in self._fact_paths}
-            facts = cdc_struct(taken if len(taken) == len(self._fact_paths) else images.facts)
+            selected = {name: array for name, array in images.facts.items() if (name,) in self._fact_paths}
+            facts = cdc_struct(selected if len(selected) == len(self._fact_paths) else images.facts)
             columns.append((pa.field(FACTS, facts.type), facts))
         return batch_of(columns, len(images.value_positions))
 

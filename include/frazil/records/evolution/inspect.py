@@ -17,13 +17,7 @@ import pyarrow.compute as pc
 
 from frazil.records.casting.source import Kind, child_fields, kind_of
 from frazil.records.evolution.infer import has_evidence, infer, wider_scalar
-from frazil.records.evolution.schema_requests import (
-    Inspector,
-    Path,
-    SchemaRequests,
-    rescued_labels,
-    rescuing_columns,
-)
+from frazil.records.evolution.schema_requests import Inspector, Path, SchemaRequests, rescued_labels, rescuing_columns
 from frazil.records.evolution.types import NO_TYPE, type_from_evidence, variant_name
 from frazil.records.json.convert import Converter, converter
 from frazil.records.json.exact import parse_object

@@ -17,15 +17,7 @@ import pyarrow.compute as pc
 from frazil.records.json.convert import build_array
 from frazil.records.model.cells import CellCount, StepSize
 from frazil.records.model.dead_letter import DeadCode, Reason, Rejection
-from frazil.records.model.format import (
-    BARE,
-    Decoded,
-    SchemaKind,
-    SchemaSource,
-    Shaped,
-    TooManyUnknownIds,
-    WriterSchema,
-)
+from frazil.records.model.format import BARE, Decoded, SchemaKind, SchemaSource, Shaped, TooManyUnknownIds, WriterSchema
 from frazil.records.model.json_number import SHOWN_CHARACTERS
 from frazil.records.model.rows import UnknownFieldPairs
 

@@ -25,15 +25,7 @@ from frazil.records.json import times
 from frazil.records.json.exact import Fold, fold_fields
 from frazil.records.model.column import AS_IT_IS, Reading, type_name
 from frazil.records.model.dead_letter import DeadCode, Rejection
-from frazil.records.model.json_number import (
-    JsonValue,
-    Number,
-    compact,
-    describe,
-    double_holds,
-    exact_value,
-    number_in,
-)
+from frazil.records.model.json_number import JsonValue, Number, compact, describe, double_holds, exact_value, number_in
 
 Converter = Callable[[Any], object]
 """Takes a JSON value that is not null, returns what `pa.array` takes for the type, or raises `Rejection`."""

@@ -17,11 +17,11 @@ def test_doctor_checks_the_machine_despite_broken_settings(frazil: Frazil, place
     """Without settings nothing else can be asked, but the machine can: all of that is said, and the exit code is 1."""
     (place / "settings.yaml").write_text("clusters: {}\n", encoding="utf-8")
 
-    told = json.loads(frazil("doctor", "--json").out)
+    report = json.loads(frazil("doctor", "--json").out)
     ended = frazil("doctor")
 
-    states = {of["check"]: of["state"] for of in told["checks"]}
-    assert (ended.code, told["ok"], states["settings"]) == (1, False, "failed")
+    states = {check["check"]: check["state"] for check in report["checks"]}
+    assert (ended.code, report["ok"], states["settings"]) == (1, False, "failed")
     assert {"python", "packages", "java", "disk"} <= states.keys()
     assert "failed: settings: " in ended.out
     assert "  next: correct the file; `frazil validate` names every key" in ended.out
@@ -31,6 +31,10 @@ def test_each_broken_pipeline_file_is_a_finding() -> None:
     """Files that can be used are counted, each other one is a finding of its own."""
     verdicts = [Verdict("s", "settings"), Verdict("a", "pipeline"), Verdict("b", "pipeline", ("name: missing",))]
 
-    found = list(verdict_findings(verdicts))
+    findings = list(verdict_findings(verdicts))
 
-    assert [(of.check, of.state) for of in found] == [("settings", "ok"), ("pipelines", "failed"), ("pipelines", "ok")]
+    assert [(finding.check, finding.state) for finding in findings] == [
+        ("settings", "ok"),
+        ("pipelines", "failed"),
+        ("pipelines", "ok"),
+    ]

@@ -123,7 +123,7 @@ def test_one_refused_connector_does_not_keep_the_others(frazil: Frazil, files: P
 
     report = json.loads(ended.out)
     assert ended.code == Terminal.exit_code
-    assert [of["pipeline"] is None for of in report["connectors"]] == [False, True]
+    assert [connector["pipeline"] is None for connector in report["connectors"]] == [False, True]
     assert "only the Iceberg sink is imported" in report["connectors"][1]["findings"][0]["message"]
 
 

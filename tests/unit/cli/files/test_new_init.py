@@ -115,6 +115,6 @@ def test_killed_init_leaves_no_half_file(frazil: Frazil, tmp_path: Path, monkeyp
 @pytest.mark.parametrize("kind", ["pipeline", "settings"])
 def test_schema_is_printed_as_it_is_kept(frazil: Frazil, kind: str) -> None:
     """A project gets the schema of the installed version after an upgrade."""
-    kept = project_root() / "include" / "schemas" / f"{kind}.schema.json"
+    schema_file = project_root() / "include" / "schemas" / f"{kind}.schema.json"
 
-    assert frazil("schema", kind).out == kept.read_text(encoding="utf-8")
+    assert frazil("schema", kind).out == schema_file.read_text(encoding="utf-8")

@@ -66,14 +66,14 @@ def test_a_run_with_broken_settings_says_the_same(frazil: Frazil, place: Path) -
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("catalog: lak", "catalog: the settings have no 'lak' under catalogs, did you mean 'lake'?"),
         ("engine: flink", "engine: the settings have no 'flink' under engines, known: auto, inline, spark"),
     ],
 )
 def test_unknown_name_in_a_pipeline_is_reported_before_the_run(
-    frazil: Frazil, place: Path, line: str, said: str
+    frazil: Frazil, place: Path, line: str, message: str
 ) -> None:
     """A pipeline file can be valid by itself and still point nowhere."""
     file = place / "pipelines" / "pizzas.yaml"
@@ -82,7 +82,7 @@ def test_unknown_name_in_a_pipeline_is_reported_before_the_run(
     ended = frazil("validate", str(file))
 
     assert ended.code == Terminal.exit_code
-    assert said in ended.out
+    assert message in ended.out
 
 
 def test_route_that_sends_every_record_to_every_table_is_a_warning(frazil: Frazil, place: Path) -> None:
@@ -144,7 +144,7 @@ def test_programs_get_one_line_of_json(frazil: Frazil, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "transforms", "said"),
+    ("value", "transforms", "message"),
     [
         ("{format: avro}", "[]", "value: format avro needs one of registry, schema or schema_file"),
         ("{format: avro, registry: main, fields: [a]}", "[]", "value.fields: is for format json or delimited"),
@@ -157,7 +157,7 @@ def test_programs_get_one_line_of_json(frazil: Frazil, place: Path) -> None:
     ],
 )
 def test_impossible_combinations_are_reported_before_the_first_run(
-    frazil: Frazil, tmp_path: Path, value: str, transforms: str, said: str
+    frazil: Frazil, tmp_path: Path, value: str, transforms: str, message: str
 ) -> None:
     """Formats, schemas, transforms and columns that don't fit together are named before anything is read."""
     file = tmp_path / "orders.yaml"
@@ -169,7 +169,7 @@ def test_impossible_combinations_are_reported_before_the_first_run(
     ended = frazil("validate", str(file))
 
     assert ended.code == Terminal.exit_code
-    assert said in ended.out
+    assert message in ended.out
 
 
 def test_name_of_a_file_is_escaped(frazil: Frazil, place: Path) -> None:
@@ -185,9 +185,9 @@ def test_pipeline_is_judged_by_its_name(frazil: Frazil, place: Path) -> None:
     (place / "pipelines" / "pizzas.yaml").rename(place / "pipelines" / "z.yaml")
     replace(place / "pipelines" / "z.yaml", "owner: rpc", "ownr: rpc")
 
-    usable, broken, unknown = frazil("validate", "payments"), frazil("validate", "pizzas"), frazil("validate", "pizza")
+    usable, broken, missing = frazil("validate", "payments"), frazil("validate", "pizzas"), frazil("validate", "pizza")
 
     assert "1 file, all usable" in usable.out
     assert "z.yaml" in broken.out
     assert "ownr: unknown key" in broken.out
-    assert (unknown.code, "did you mean" in unknown.err) == (Terminal.exit_code, True)
+    assert (missing.code, "did you mean" in missing.err) == (Terminal.exit_code, True)

@@ -34,7 +34,7 @@ def listed(folder: Path) -> tuple[int, list[dict[str, Any]]]:
     env = os.environ | {"PYTHONPATH": path}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     return done.returncode, [
-        of for of in json.loads(done.stdout) if of["package"] != "frazil" and of["kind"] != "channel"
+        plugin for plugin in json.loads(done.stdout) if plugin["package"] != "frazil" and plugin["kind"] != "channel"
     ]
 
 
@@ -65,7 +65,7 @@ def test_unusable_plugin_is_reported(tmp_path: Path) -> None:
     code, rows = listed(tmp_path)
 
     assert code == 1
-    assert {of["name"]: of["problem"] for of in rows} == {
+    assert {row["name"]: row["problem"] for row in rows} == {
         "acme.Gone": "AttributeError: module 'acme_parts' has no attribute 'Gone'",
         "avro": "another plugin has this name",
     }
@@ -80,7 +80,7 @@ def test_channel_without_its_package_is_reported_as_missing(monkeypatch: pytest.
     """A command in an environment without Airflow says so; that is no fault of an own part."""
     monkeypatch.setattr(plugins, "installed_version", lambda _: None)
 
-    channels = [of for of in plugins.plugins() if of.kind == "channel"]
+    channels = [plugin for plugin in plugins.plugins() if plugin.kind == "channel"]
 
-    assert {of.version for of in channels} == {None}
-    assert all("not installed where this command runs" in str(of.problem) for of in channels)
+    assert {channel.version for channel in channels} == {None}
+    assert all("not installed where this command runs" in str(channel.problem) for channel in channels)

@@ -44,10 +44,10 @@ def committed(place: Path) -> Path:
     return place / "pipelines"
 
 
-def effects(told: Any, name: str) -> list[tuple[str, str]]:
+def effects(report: Any, name: str) -> list[tuple[str, str]]:
     """Weight and text of what a change of a pipeline does."""
-    (found,) = [of for of in told["pipelines"] if of["name"] == name]
-    return [(of["weight"], of["text"]) for of in found["effects"]]
+    (difference,) = [entry for entry in report["pipelines"] if entry["name"] == name]
+    return [(effect["weight"], effect["text"]) for effect in difference["effects"]]
 
 
 def offline(frazil: Frazil) -> Any:
@@ -60,9 +60,9 @@ def test_only_changes_are_reported(frazil: Frazil, committed: Path) -> None:
     """A comment under every pull request about files that it did not touch would be read by nobody."""
     replace(committed / "pizzas.yaml", "name: pizzas", "name: pizzas  # a remark changes nothing")
 
-    told = offline(frazil)
+    report = offline(frazil)
 
-    assert (told["ok"], told["pipelines"], told["settings"]) == (True, [], [])
+    assert (report["ok"], report["pipelines"], report["settings"]) == (True, [], [])
     assert "nothing changes" in frazil("validate", "--diff", "main", "--offline").out
 
 
@@ -71,40 +71,43 @@ def test_changes_of_schedule_topics_and_key_are_reported(frazil: Frazil, committ
     replace(committed / "pizzas.yaml", "interval: 1m\nstart: earliest", "interval: 7m\nstart: latest")
     replace(committed / "pizzas.yaml", "completed-pizzas", "pizzas-v2")
 
-    found = effects(offline(frazil), "pizzas")
+    change_effects = effects(offline(frazil), "pizzas")
 
-    assert ("info", "DAG ingest__pizzas runs every 7m instead of 1m") in found
-    assert ("warning", "topic completed-pizzas is not read any more; its place in the position stays") in found
-    assert ("info", "topic pizzas-v2 is read from its beginning") in found
-    assert any(weight == "warning" and text.startswith("start counts for the first run only") for weight, text in found)
-    assert ("info", "offline: the tables were not looked at") in found
+    assert ("info", "DAG ingest__pizzas runs every 7m instead of 1m") in change_effects
+    assert ("warning", "topic completed-pizzas is not read any more; its place in the position stays") in change_effects
+    assert ("info", "topic pizzas-v2 is read from its beginning") in change_effects
+    assert any(
+        weight == "warning" and text.startswith("start counts for the first run only")
+        for weight, text in change_effects
+    )
+    assert ("info", "offline: the tables were not looked at") in change_effects
 
 
 def test_rename_is_reported_as_a_rename(frazil: Frazil, committed: Path) -> None:
     """A renamed pipeline has no position: that is said, and not only that a DAG comes and another one goes."""
     replace(committed / "payments.yaml", "name: payments", "name: paid")
 
-    told = offline(frazil)
+    report = offline(frazil)
 
-    assert [(of["name"], of["kind"]) for of in told["pipelines"]] == [("paid", "renamed")]
-    assert any(text.startswith("renamed from payments: refused") for _, text in effects(told, "paid"))
+    assert [(entry["name"], entry["kind"]) for entry in report["pipelines"]] == [("paid", "renamed")]
+    assert any(text.startswith("renamed from payments: refused") for _, text in effects(report, "paid"))
 
 
 def test_removed_pipeline_lists_the_tables_that_stay(frazil: Frazil, committed: Path) -> None:
     """What stays is told by name, so that nobody thinks that removing a file removes data."""
     (committed / "payments.yaml").unlink()
 
-    found = effects(offline(frazil), "payments")
+    change_effects = effects(offline(frazil), "payments")
 
-    assert ("info", "DAG ingest__payments goes; its runs stay in Airflow") in found
-    assert any(weight == "warning" and "orders.payments__ledger" in text for weight, text in found)
+    assert ("info", "DAG ingest__payments goes; its runs stay in Airflow") in change_effects
+    assert any(weight == "warning" and "orders.payments__ledger" in text for weight, text in change_effects)
 
 
 CAPTURE = "{capture: file, name: NAME, topic: TOPIC, interval: 1m, paths: [/var/log/app.log]}"
 
 
 @pytest.mark.parametrize(
-    ("name", "topic", "kind", "told"),
+    ("name", "topic", "kind", "message"),
     [
         ("logs", "logs-v2", "changed", "if it ran already, another kind of source or another topic is refused"),
         ("weblogs", "logs", "renamed", "renamed from logs, whose position it does not have"),
@@ -113,7 +116,7 @@ CAPTURE = "{capture: file, name: NAME, topic: TOPIC, interval: 1m, paths: [/var/
     ],
 )
 def test_changes_of_captures_are_reported(
-    frazil: Frazil, committed: Path, name: str | None, topic: str, kind: str, told: str
+    frazil: Frazil, committed: Path, name: str | None, topic: str, kind: str, message: str
 ) -> None:
     """A capture is a file as a pipeline is: what a change of it does is told before it does."""
     settings = committed.parent / "settings.yaml"
@@ -127,11 +130,11 @@ def test_changes_of_captures_are_reported(
     if name is not None:
         file.write_text(CAPTURE.replace("NAME", name).replace("TOPIC", topic))
 
-    found = offline(frazil)["captures"]
+    captures = offline(frazil)["captures"]
 
-    change = next(of for of in found if of["name"] == (name or "logs"))
+    change = next(entry for entry in captures if entry["name"] == (name or "logs"))
     assert change["kind"] == kind
-    assert any(of["text"].startswith(told) for of in change["effects"]), change
+    assert any(effect["text"].startswith(message) for effect in change["effects"]), change
     assert f"capture {name or 'logs'}" in frazil("validate", "--diff", "main", "--offline").out.replace("logs -> ", "")
 
 
@@ -174,7 +177,7 @@ def test_repository_of_pipeline_files_alone_is_compared(frazil: Frazil, place: P
     git(folder, "commit", "--message", "as it was")
     (folder / "payments.yaml").unlink()
 
-    assert [(of["name"], of["kind"]) for of in offline(frazil)["pipelines"]] == [("payments", "removed")]
+    assert [(entry["name"], entry["kind"]) for entry in offline(frazil)["pipelines"]] == [("payments", "removed")]
 
 
 def test_unknown_revision_is_named(frazil: Frazil, committed: Path) -> None:
@@ -221,5 +224,7 @@ def test_capture_of_another_cluster_is_said_to_begin_again(frazil: Frazil, commi
 
     (change,) = offline(frazil)["captures"]
 
-    assert any("the other cluster has no position of this capture" in of["text"] for of in change["effects"]), change
-    assert not any("if it ran already" in of["text"] for of in change["effects"]), change
+    assert any("the other cluster has no position of this capture" in effect["text"] for effect in change["effects"]), (
+        change
+    )
+    assert not any("if it ran already" in effect["text"] for effect in change["effects"]), change

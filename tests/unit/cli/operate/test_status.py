@@ -35,19 +35,19 @@ def drawn(conditions: dict[str, Condition | None], width: int, height: int | Non
 @pytest.mark.parametrize("height", [None, 12])
 def test_lines_fit_the_width(width: int, height: int | None) -> None:
     """Whatever the width, no line is longer, a screen has one line per pipeline, and words and lags are whole."""
-    found = drawn({"orders": FINE, "late": LATE, "refused": REFUSED, "new": None}, width, height)
+    screen = drawn({"orders": FINE, "late": LATE, "refused": REFUSED, "new": None}, width, height)
 
-    assert max(map(len, found)) <= width
-    assert [line.split()[:2] for line in found[1:5]] == [
+    assert max(map(len, screen)) <= width
+    assert [line.split()[:2] for line in screen[1:5]] == [
         ["refused", "Refused"],
         ["late", "Behind"],
         ["new", "reading"],
         ["orders", "Idle"],
     ]
-    assert "91,000" in found[2]
-    assert "2 h" in found[2]
-    assert height is None or len(found) == 6
-    assert found[-1].startswith("4 pipelines: 1 Refused, 1 Behind, 1 Idle, 1 reading")
+    assert "91,000" in screen[2]
+    assert "2 h" in screen[2]
+    assert height is None or len(screen) == 6
+    assert screen[-1].startswith("4 pipelines: 1 Refused, 1 Behind, 1 Idle, 1 reading")
 
 
 def test_reason_is_shown_whole() -> None:
@@ -60,23 +60,23 @@ def test_reason_is_shown_whole() -> None:
 def test_urgent_pipelines_come_first_among_two_hundred() -> None:
     """What does not fit on a screen is counted by word, the least urgent."""
     conditions = {f"p{n:03}": replace(FINE, pipeline=f"p{n:03}") for n in range(200)} | {"refused": REFUSED}
-    found = drawn(conditions, 100, 24)
+    screen = drawn(conditions, 100, 24)
 
-    assert len(found) <= 24
-    assert found[1].startswith("refused")
-    assert "181 Idle" in found[-2]
-    assert found[-1] == "201 pipelines: 1 Refused, 200 Idle"
+    assert len(screen) <= 24
+    assert screen[1].startswith("refused")
+    assert "181 Idle" in screen[-2]
+    assert screen[-1] == "201 pipelines: 1 Refused, 200 Idle"
 
 
 def test_capture_has_a_line_beside_pipelines_and_a_place_in_json(tmp_path: Path) -> None:
     """A pipeline may have the same name: the capture says that it is one, and its lag is one of files."""
     conditions: dict[str, Condition | None] = {"logs": replace(FINE, pipeline="logs"), "capture.logs": WAITING}
-    found = drawn(conditions, 160)
+    screen = drawn(conditions, 160)
 
-    assert [line.split()[:3] for line in found[1:3]] == [["capture", "logs", "Idle"], ["logs", "Idle", "0"]]
-    assert "2 files" in found[1]
-    assert "2 files with 40 bytes wait for the next run" in found[1]
-    assert found[-1] == "1 pipelines, 1 captures: 2 Idle"
+    assert [line.split()[:3] for line in screen[1:3]] == [["capture", "logs", "Idle"], ["logs", "Idle", "0"]]
+    assert "2 files" in screen[1]
+    assert "2 files with 40 bytes wait for the next run" in screen[1]
+    assert screen[-1] == "1 pipelines, 1 captures: 2 Idle"
     bodies = facts(conditions, PROMISES, Home.resolve({"FRAZIL_HOME": str(tmp_path)}))
     assert (bodies["pipelines"]["logs"]["lag"], bodies["captures"]["logs"]["lag_bytes"]) == (0, 40)
 
@@ -89,9 +89,9 @@ def test_project_without_pipelines_says_so() -> None:
 def test_json_contains_the_stack_and_every_pipeline(tmp_path: Path) -> None:
     """Programs find the stack where it was, and each pipeline with its word, and all that is known."""
     home = Home.resolve({"FRAZIL_HOME": str(tmp_path)})
-    found = facts({"late": LATE, "new": None}, PROMISES, home)
+    status_facts = facts({"late": LATE, "new": None}, PROMISES, home)
 
-    assert {"home", "bootstrap_servers", "catalog", "airflow", "components"} < found.keys()
-    assert found["pipelines"]["late"]["state"] == "Behind"
-    assert found["pipelines"]["late"]["freshness"]["p95"] == 95
-    assert found["pipelines"]["new"] == {"state": "reading", "why": ""}
+    assert {"home", "bootstrap_servers", "catalog", "airflow", "components"} < status_facts.keys()
+    assert status_facts["pipelines"]["late"]["state"] == "Behind"
+    assert status_facts["pipelines"]["late"]["freshness"]["p95"] == 95
+    assert status_facts["pipelines"]["new"] == {"state": "reading", "why": ""}

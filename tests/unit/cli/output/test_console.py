@@ -70,11 +70,11 @@ def test_changes_of_a_table_are_shown(capsys: pytest.CaptureFixture[str]) -> Non
     merged = {"shop.now": ChangeCounts(1_200, 3), "shop.then": ChangeCounts(0, 0, 1)}
     print_batches([replace(batch(), schema_changes={"shop.orders": changes}, changes=merged)])
 
-    said = " ".join(capsys.readouterr().out.split())
-    assert "changed shop.orders: add at.zip string, widen id long" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "changed shop.orders: add at.zip string, widen id long" in output
     assert (
         "merged into shop.now: 1,200 upserts, 3 deletes merged into shop.then: 0 upserts, 0 deletes, 1 truncates"
-        in said
+        in output
     )
 
 

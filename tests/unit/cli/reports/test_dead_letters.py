@@ -112,12 +112,12 @@ def test_invalid_record_name_is_a_usage_error(text: str) -> None:
 
 def test_dead_letter_of_one_table_can_be_named() -> None:
     """A record may have several: the table behind it says which; without one all are meant."""
-    at = Place("orders", 0, 7)
-    assert named_letter("orders/0/7/shop.orders") == (at, "shop.orders")
+    place = Place("orders", 0, 7)
+    assert named_letter("orders/0/7/shop.orders") == (place, "shop.orders")
 
     choice = choice_by_names(choice_of(None, None, None, ["shop.audit"]), ["orders/0/7/shop.orders", "orders/0:8"])
 
-    assert choice.of_tables == {(at, "shop.orders")}
+    assert choice.of_tables == {(place, "shop.orders")}
     assert choice.places == {Place("orders", 0, 8)}
     assert choice.tables == {"shop.audit"}
 
@@ -170,19 +170,19 @@ def test_dead_letters_of_one_record_show_their_table() -> None:
     assert next(letter_rows([letter()], with_landed=False)).split() == [
         *("record", "time", "code", "path", "attempts", "batch", "message")
     ]
-    said = "\n".join(letter_lines(WholeLetter(lost, "convert", None, b"{}", ())))
-    assert "table     shop.audit" in said
-    assert "its row exists since batch 9" in said
+    text = "\n".join(letter_lines(WholeLetter(lost, "convert", None, b"{}", ())))
+    assert "table     shop.audit" in text
+    assert "its row exists since batch 9" in text
 
 
 def test_dead_letter_shows_reason_and_remedy() -> None:
     """Reason, remedy, attempts, and every part of the record."""
-    found = WholeLetter(letter(), "convert", b"\x00key", b'{"id":"x"}', (("trace", b"1"), ("none", None)))
+    whole_letter = WholeLetter(letter(), "convert", b"\x00key", b'{"id":"x"}', (("trace", b"1"), ("none", None)))
 
-    text = "\n".join(letter_lines(found))
+    text = "\n".join(letter_lines(whole_letter))
 
-    for said in ("orders/3/1564  WRONG_TYPE", "Correct the producer", "tried 2 times, kept by batch 7", "it is open"):
-        assert said in text
+    for phrase in ("orders/3/1564  WRONG_TYPE", "Correct the producer", "tried 2 times, kept by batch 7", "it is open"):
+        assert phrase in text
     assert 'value: 10 bytes, JSON\n  {\n    "id": "x"\n  }' in text
     assert "00000000  00 6b 65 79" in text
     assert "header none: null" in text

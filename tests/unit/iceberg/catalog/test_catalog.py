@@ -59,18 +59,18 @@ OPEN = [
 ]
 
 
-@pytest.mark.parametrize(("given", "problem"), OPEN)
-def test_table_that_grew_is_accepted(lake: Lake, given: dict[str, Any], problem: str | None) -> None:
+@pytest.mark.parametrize(("options", "problem"), OPEN)
+def test_table_that_grew_is_accepted(lake: Lake, options: dict[str, Any], problem: str | None) -> None:
     """Of a table that follows its records, more and wider columns fit than are declared, also required ones."""
-    made = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "more", LongType(), required=True))
-    lake.create_table(TABLE, made, UNPARTITIONED, TABLE_PROPERTIES)
-    wanted = Destination.model_validate({"table": TABLE, "kafka_columns": False, **given})
+    schema = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "more", LongType(), required=True))
+    lake.create_table(TABLE, schema, UNPARTITIONED, TABLE_PROPERTIES)
+    destination = Destination.model_validate({"table": TABLE, "kafka_columns": False, **options})
 
     if problem is None:
-        check_destination(lake.load_table(TABLE), wanted)
+        check_destination(lake.load_table(TABLE), destination)
     else:
         with pytest.raises(Terminal, match=problem):
-            check_destination(lake.load_table(TABLE), wanted)
+            check_destination(lake.load_table(TABLE), destination)
 
 
 def test_rows_have_every_column_of_the_table(lake: Lake) -> None:
@@ -83,9 +83,9 @@ def test_rows_have_every_column_of_the_table(lake: Lake) -> None:
     lake.create_table(TABLE, schema, UNPARTITIONED, TABLE_PROPERTIES)
     table, declared = lake.load_table(TABLE), {"id": {"type": "int", "required": True}}
 
-    def rows(**given: Any) -> list[tuple[str, str, bool]]:
-        of = Destination.model_validate({"table": TABLE, **given})
-        return [(field.name, str(field.type), field.nullable) for field in arrow_columns(table, of)]
+    def rows(**options: Any) -> list[tuple[str, str, bool]]:
+        destination = Destination.model_validate({"table": TABLE, **options})
+        return [(field.name, str(field.type), field.nullable) for field in arrow_columns(table, destination)]
 
     assert rows() == [("id", "int64", True), ("more", "int64", False)]
     assert rows(columns=declared, evolve="add") == [("id", "int64", False), ("more", "int64", False)]
@@ -289,11 +289,11 @@ def test_nested_types_are_compared_without_their_ids(lake: Lake) -> None:
 
 def test_time_column_is_refused_where_spark_writes(lake: Lake) -> None:
     """Spark can't read such a table: decided rows would wait for ever. Without an engine it is a table like others."""
-    made = Schema(NestedField(1, "id", LongType()), NestedField(2, "opens", TimeType()))
-    lake.create_table(TABLE, made, UNPARTITIONED, TABLE_PROPERTIES)
-    given = {"table": TABLE, "kafka_columns": False, "columns": {"id": "long"}, "evolve": "widen"}
-    check_destination(lake.load_table(TABLE), Destination.model_validate(given))
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "opens", TimeType()))
+    lake.create_table(TABLE, schema, UNPARTITIONED, TABLE_PROPERTIES)
+    definition = {"table": TABLE, "kafka_columns": False, "columns": {"id": "long"}, "evolve": "widen"}
+    check_destination(lake.load_table(TABLE), Destination.model_validate(definition))
 
-    by_spark = given | {"properties": {"write.format.default": "orc"}}
+    by_spark = definition | {"properties": {"write.format.default": "orc"}}
     with pytest.raises(Terminal, match="column opens: it has the type time, and Spark, which writes the table"):
         check_destination(lake.load_table(TABLE), Destination.model_validate(by_spark))

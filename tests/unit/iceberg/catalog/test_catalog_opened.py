@@ -40,11 +40,11 @@ class Guarded:
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    def get_file_info(self, asked: FileSelector) -> Any:
+    def get_file_info(self, selector: FileSelector) -> Any:
         """What is in a folder."""
-        if Path(asked.base_dir).name == self.folder:
-            raise PermissionError(f"cannot open directory {asked.base_dir}: permission denied")
-        return LocalFileSystem().get_file_info(asked)
+        if Path(selector.base_dir).name == self.folder:
+            raise PermissionError(f"cannot open directory {selector.base_dir}: permission denied")
+        return LocalFileSystem().get_file_info(selector)
 
 
 def test_threads_waiting_for_an_unreachable_catalog_share_its_failure(
@@ -63,8 +63,8 @@ def test_threads_waiting_for_an_unreachable_catalog_share_its_failure(
     monkeypatch.setattr(new, "_opening", gate)
     monkeypatch.setattr(new, "_open", fail)
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(new.find_table, TABLE) for _ in range(4)]
-        assert {str(of.exception(20)) for of in asked} == {"it does not answer [FRZ-901]"}
+        futures = [pool.submit(new.find_table, TABLE) for _ in range(4)]
+        assert {str(future.exception(20)) for future in futures} == {"it does not answer [FRZ-901]"}
     assert len(tries) == 1
     with pytest.raises(Retryable):
         new.find_table(TABLE)
@@ -87,17 +87,17 @@ def test_threads_opening_a_new_catalog_share_one(tmp_path: Path) -> None:
     """Whoever comes first opens it, the others wait: all of them get the same catalog."""
     for number in range(3):
         new = Lake("lake", f"sqlite:///{tmp_path}/{number}.db", f"file://{tmp_path}/warehouse", {})
-        together = Barrier(8)
+        barrier = Barrier(8)
 
-        def opened(lake: Lake = new, together: Barrier = together) -> Any:
-            together.wait()
+        def opened(lake: Lake = new, barrier: Barrier = barrier) -> Any:
+            barrier.wait()
             return lake._catalog
 
         with ThreadPoolExecutor(8) as pool:
-            found = [of.result() for of in [pool.submit(opened) for _ in range(8)]]
+            catalogs = [future.result() for future in [pool.submit(opened) for _ in range(8)]]
 
-        assert len(set(map(id, found))) == 1
-        found[0].close()
+        assert len(set(map(id, catalogs))) == 1
+        catalogs[0].close()
 
 
 def test_processes_may_open_a_new_catalog_at_once(tmp_path: Path) -> None:
@@ -167,10 +167,10 @@ def test_concurrent_first_start_is_not_a_lost_catalog(
     file.rename(aside)
     look = sql._any_table
 
-    def looked(*of: Any) -> str | None:
+    def looked(*arguments: Any) -> str | None:
         if aside.exists():
             aside.rename(file)
-        return look(*of)
+        return look(*arguments)
 
     monkeypatch.setattr(sql, "_any_table", looked)
 

@@ -14,13 +14,13 @@ from frazil.iceberg.catalog.hive import _Client
 
 def test_metastore_without_letters_of_a_property_takes_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be they in its name or in its value; what says where the metadata are stays whatever it is."""
-    taken: list[HiveTable] = []
+    hive_tables: list[HiveTable] = []
 
     def create_table(_: Any, table: HiveTable) -> None:
-        kept = {name: text for name, text in table.parameters.items() if name != "metadata_location"}
-        if table.sd.cols or not "".join([*kept, *kept.values()]).isascii():
+        parameters = {name: text for name, text in table.parameters.items() if name != "metadata_location"}
+        if table.sd.cols or not "".join([*parameters, *parameters.values()]).isascii():
             raise InvalidObjectException("Incorrect string value")
-        taken.append(table)
+        hive_tables.append(table)
 
     monkeypatch.setattr(Client, "create_table", create_table)
     place = "file:/\u6ce8\u6587/1.json"
@@ -30,5 +30,5 @@ def test_metastore_without_letters_of_a_property_takes_the_table(monkeypatch: py
         HiveTable(sd=StorageDescriptor(cols=columns, serdeInfo=SerDeInfo()), parameters=parameters)
     )
 
-    (table,) = taken
+    (table,) = hive_tables
     assert (table.sd.cols, table.parameters) == ([], {"metadata_location": place, "of": "nobody"})

@@ -23,15 +23,15 @@ def in_file(table: Table) -> Any:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Files of metadata that were read."""
-    found: list[str] = []
+    names: list[str] = []
     really = FromInputFile.table_metadata
 
     def counted(file: Any, *rest: Any) -> Any:
-        found.append(file.location)
+        names.append(file.location)
         return really(file, *rest)
 
     monkeypatch.setattr(FromInputFile, "table_metadata", staticmethod(counted))
-    return found
+    return names
 
 
 def test_cached_metadata_equals_the_file(orders: Lake) -> None:
@@ -90,7 +90,7 @@ def test_copy_of_metadata_shares_its_snapshots(orders: Lake) -> None:
     twice = copy.deepcopy(once)
 
     assert len(twice.snapshots) == 3
-    assert all(of is again for of, again in zip(once.snapshots, twice.snapshots, strict=True))
+    assert all(snapshot is again for snapshot, again in zip(once.snapshots, twice.snapshots, strict=True))
     assert twice.snapshots is not once.snapshots
     assert twice.properties is not once.properties
 
@@ -99,33 +99,37 @@ def body_of(table: str, *snapshots: int, summary: str = "append") -> dict[str, A
     """Metadata as a server writes them."""
     common = {"timestamp-ms": 1, "manifest-list": "s3://lake/a.avro", "summary": {"operation": summary}}
     refs = {"main": {"snapshot-id": snapshots[-1], "type": "branch"}, "kept": {"snapshot-id": 2, "type": "tag"}}
-    return {"table-uuid": table, "snapshots": [{"snapshot-id": of, **common} for of in snapshots], "refs": refs}
+    return {
+        "table-uuid": table,
+        "snapshots": [{"snapshot-id": snapshot, **common} for snapshot in snapshots],
+        "refs": refs,
+    }
 
 
 def test_known_snapshot_is_the_same_object() -> None:
     """Of the same table, and only if the server still says the same of it."""
-    known, first, second = HistoryCache(), body_of("a", 1, 2), body_of("a", 2, 3)
-    edited, other = body_of("a", 2, summary="replace"), body_of("b", 2)
-    for body in (first, second, edited, other):
-        known.fill_in(body)
+    cache, first, second = HistoryCache(), body_of("a", 1, 2), body_of("a", 2, 3)
+    edited, second_body = body_of("a", 2, summary="replace"), body_of("b", 2)
+    for body in (first, second, edited, second_body):
+        cache.fill_in(body)
 
-    assert [of.snapshot_id for of in second["snapshots"]] == [2, 3]
+    assert [snapshot.snapshot_id for snapshot in second["snapshots"]] == [2, 3]
     assert second["snapshots"][0] is first["snapshots"][1]
     assert second["refs"]["kept"] is first["refs"]["kept"]
     assert (second["refs"]["main"].snapshot_id, edited["refs"]["main"].snapshot_id) == (3, 2)
     assert edited["snapshots"][0].summary.operation.value == "replace"
-    assert other["snapshots"][0] == first["snapshots"][1]
-    assert other["snapshots"][0] is not first["snapshots"][1]
+    assert second_body["snapshots"][0] == first["snapshots"][1]
+    assert second_body["snapshots"][0] is not first["snapshots"][1]
 
 
 def test_known_snapshots_are_bounded() -> None:
     """What was read longest ago goes first; the last table stays whatever it holds."""
-    known = HistoryCache(most=3)
+    cache = HistoryCache(most=3)
     first, long, again, anew, last = (
-        body_of(of, *range(n)) for of, n in (("a", 2), ("b", 9), ("a", 2), ("b", 9), ("b", 9))
+        body_of(name, *range(n)) for name, n in (("a", 2), ("b", 9), ("a", 2), ("b", 9), ("b", 9))
     )
     for body in (first, long, again, anew, last):
-        known.fill_in(body)
+        cache.fill_in(body)
 
     assert again["snapshots"][0] is not first["snapshots"][0]
     assert anew["snapshots"][0] is not long["snapshots"][0]

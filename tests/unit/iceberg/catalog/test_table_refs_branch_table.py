@@ -32,10 +32,10 @@ from tests.unit.iceberg.orders import (
 def audited(orders: Lake) -> PipelineCatalog:
     """The catalog with the table of orders, whose batch 1 is on main; branch `audit` is begun there."""
     commit_batches(orders, 1)
-    seen = on_branch(orders, "audit")
-    seen._opened = orders._opened
-    seen.begin_branch(TABLE)
-    return seen
+    view = on_branch(orders, "audit")
+    view._opened = orders._opened
+    view.begin_branch(TABLE)
+    return view
 
 
 def heads(lake: Lake) -> dict[str, int]:
@@ -76,17 +76,17 @@ def test_batch_on_a_dropped_branch_is_refused(orders: Lake, audited: PipelineCat
 
 def test_branch_is_created_once(orders: Lake) -> None:
     """Four runs begin it at once, on an empty table: one branch, and none of them is refused."""
-    together = Barrier(4)
+    barrier = Barrier(4)
 
     def begin(_: int) -> int | None:
-        seen = on_branch(elsewhere(orders), "audit")
-        together.wait()
-        return head_of(seen.begin_branch(TABLE).metadata)
+        view = on_branch(elsewhere(orders), "audit")
+        barrier.wait()
+        return head_of(view.begin_branch(TABLE).metadata)
 
     with ThreadPoolExecutor(4) as pool:
-        found = set(pool.map(begin, range(4)))
+        locations = set(pool.map(begin, range(4)))
 
-    assert found == {heads(orders)["audit"]}
+    assert locations == {heads(orders)["audit"]}
     assert MAIN_BRANCH not in heads(orders)
 
 
@@ -95,20 +95,22 @@ def written(orders: Lake, branch: str | None) -> PipelineCatalog:
     return PipelineCatalog("orders", orders, {TABLE: TablePlace(orders, branch)}, lambda _: orders)
 
 
-@pytest.mark.parametrize("told", [None, "night"])
+@pytest.mark.parametrize("branch", [None, "night"])
 @pytest.mark.parametrize("named", [None, "audit", "night"])
-def test_edited_file_that_names_another_branch_is_refused(orders: Lake, told: str | None, named: str | None) -> None:
+def test_edited_file_that_names_another_branch_is_refused(orders: Lake, branch: str | None, named: str | None) -> None:
     """What the table tells counts, also where its branch is gone; where it tells nothing, the pipeline is new."""
     assert written(orders, named).find_table(TABLE) is not None
-    key = POSITION_KEY.format("orders") if told is None else BRANCH_KEY.format("orders")
+    key = POSITION_KEY.format("orders") if branch is None else BRANCH_KEY.format("orders")
     with orders.load_table(TABLE).transaction() as changing:
-        changing.set_properties({key: told or "{}"})
+        changing.set_properties({key: branch or "{}"})
 
-    if told == named == "night":
+    if branch == named == "night":
         with pytest.raises(Terminal, match=r"branch night of table shop.orders is gone"):
             written(orders, named).begin_branch(TABLE)
-    elif told != named:
-        with pytest.raises(Terminal, match=f"lands on branch {told or 'main'} of table .* now names {named or 'main'}"):
+    elif branch != named:
+        with pytest.raises(
+            Terminal, match=f"lands on branch {branch or 'main'} of table .* now names {named or 'main'}"
+        ):
             written(orders, named).load_table(TABLE)
     else:
         assert head_of(written(orders, named).load_table(TABLE).metadata) is None
@@ -143,6 +145,6 @@ def test_location_of_a_decided_batch_is_read_from_its_manifest(orders: Lake) -> 
     places = {TABLE: ("lake", "night"), "shop.a": ("cloud", None), "shop.b": (None, None)}
     decided = lake.with_places(places)
 
-    assert [decided.branch_of(of) for of in (TABLE, "shop.a", "shop.b")] == ["night", None, None]
-    assert [decided.catalog_of(of).name for of in (TABLE, "shop.a", "shop.b")] == ["lake", "cloud", "lake"]
+    assert [decided.branch_of(table) for table in (TABLE, "shop.a", "shop.b")] == ["night", None, None]
+    assert [decided.catalog_of(table).name for table in (TABLE, "shop.a", "shop.b")] == ["lake", "cloud", "lake"]
     assert (opened, lake.branch_of(TABLE)) == (["cloud"], "audit")

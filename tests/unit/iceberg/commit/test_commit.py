@@ -200,11 +200,11 @@ def test_unresponsive_catalog_is_tried_a_bounded_number_of_times(
     assert ids(orders) == []
 
 
-@pytest.mark.parametrize("gone", ["the catalog", "the table"])
-def test_unreadable_table_after_a_lost_answer_is_an_unknown_outcome(orders: Lake, gone: str) -> None:
+@pytest.mark.parametrize("answer", ["the catalog", "the table"])
+def test_unreadable_table_after_a_lost_answer_is_an_unknown_outcome(orders: Lake, answer: str) -> None:
     """Nobody knows whether the commit landed, and the error says so."""
     catalog = orders._catalog
-    vanish = catalog.destroy_tables if gone == "the catalog" else lambda: catalog.drop_table(TABLE)
+    vanish = catalog.destroy_tables if answer == "the catalog" else lambda: catalog.drop_table(TABLE)
     follow(orders, answer_lost(CommitStateUnknownException("no answer"), vanish))
 
     with pytest.raises(OutcomeUnknown, match="was sent and the table can't be read again"):

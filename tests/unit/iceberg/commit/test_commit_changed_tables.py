@@ -45,10 +45,10 @@ def drop_column(lake: Lake) -> None:
 
 
 def replace_table(lake: Lake) -> None:
-    other = elsewhere(lake)
-    other._catalog.drop_table(TABLE)
+    second_lake = elsewhere(lake)
+    second_lake._catalog.drop_table(TABLE)
     schema = declared_schema(destination())
-    other.create_table(TABLE, schema, declared_spec(destination(), schema), {})
+    second_lake.create_table(TABLE, schema, declared_spec(destination(), schema), {})
 
 
 def add_column(lake: Lake) -> None:

@@ -25,13 +25,13 @@ def ours(lake: Lake, step: Step) -> Change:
 @pytest.mark.parametrize("step", ["decide", "follow", "record"])
 def test_commit_passes_its_own_failpoints_in_order(filled: Lake, monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
     """Committing, a retry after somebody else came first, and done: by the step's own names."""
-    seen: list[Failpoint] = []
-    monkeypatch.setattr(failpoints, "hit", seen.append)
+    points: list[Failpoint] = []
+    monkeypatch.setattr(failpoints, "hit", points.append)
     follow(filled, overtaken(lambda: foreign(filled, [Row(200, topic=None)])))
 
     commit(filled, ours(filled, step))
 
-    assert [str(point) for point in seen] == [
+    assert [str(point) for point in points] == [
         f"{step}.committing",
         f"{step}.retrying",
         f"{step}.committing",
@@ -56,8 +56,8 @@ def test_killed_commit_leaves_all_or_nothing(filled: Lake, monkeypatch: pytest.M
 
     strangers = [] if name == "committing" else [200]
     replaced = [0, 1, 2, 6, 7, 8, 9, 100, *strangers]
-    left = replaced if name == "committed" else [*range(10), *strangers]
-    assert [row.id for row in everything(filled)] == left
+    remaining = replaced if name == "committed" else [*range(10), *strangers]
+    assert [row.id for row in everything(filled)] == remaining
     follow(filled)
     commit(filled, part)
     assert [row.id for row in everything(filled)] == replaced

@@ -24,33 +24,33 @@ def without_time(metadata: TableMetadata) -> dict[str, Any]:
     return metadata.model_dump(exclude={"last_updated_ms"})
 
 
-def assert_agrees(seen: CachedTransaction, table: Table) -> None:
+def assert_agrees(transaction: CachedTransaction, table: Table) -> None:
     """It sees what PyIceberg's would see with the same pending updates."""
     plain = Transaction(table)
-    plain._updates = seen._updates
-    assert without_time(seen.table_metadata) == without_time(plain.table_metadata)
-    assert seen.table_metadata is seen.table_metadata
+    plain._updates = transaction._updates
+    assert without_time(transaction.table_metadata) == without_time(plain.table_metadata)
+    assert transaction.table_metadata is transaction.table_metadata
 
 
 def test_pending_and_reloaded_updates_are_seen(orders: Lake) -> None:
     """Each pending update is seen, also in the place of another; so is what others committed, once the table is refreshed."""
     commit_batches(orders, 1)
     table = orders.load_table(TABLE)
-    seen = CachedTransaction(table)
-    assert_agrees(seen, table)
+    transaction = CachedTransaction(table)
+    assert_agrees(transaction, table)
 
-    seen._stage((SetPropertiesUpdate(updates={"a": "1"}),))
-    assert_agrees(seen, table)
-    assert seen.table_metadata.properties["a"] == "1"
-    seen._updates = (SetPropertiesUpdate(updates={"b": "2"}),)
-    assert_agrees(seen, table)
-    assert "a" not in seen.table_metadata.properties
+    transaction._stage((SetPropertiesUpdate(updates={"a": "1"}),))
+    assert_agrees(transaction, table)
+    assert transaction.table_metadata.properties["a"] == "1"
+    transaction._updates = (SetPropertiesUpdate(updates={"b": "2"}),)
+    assert_agrees(transaction, table)
+    assert "a" not in transaction.table_metadata.properties
 
     foreign_append(orders, 7)()
-    assert_agrees(seen, table)
+    assert_agrees(transaction, table)
     table.refresh()
-    assert_agrees(seen, table)
-    assert len(seen.table_metadata.snapshots) == 2
+    assert_agrees(transaction, table)
+    assert len(transaction.table_metadata.snapshots) == 2
 
 
 def test_commit_copies_the_table_a_bounded_number_of_times(orders: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +60,9 @@ def test_commit_copies_the_table_a_bounded_number_of_times(orders: Lake, monkeyp
     copied: list[object] = []
     really: Callable[..., TableMetadata] = producer.update_table_metadata
 
-    def counted(*given: Any) -> TableMetadata:
-        copied.append(given)
-        return really(*given)
+    def counted(*arguments: Any) -> TableMetadata:
+        copied.append(arguments)
+        return really(*arguments)
 
     monkeypatch.setattr(producer, "update_table_metadata", counted)
 

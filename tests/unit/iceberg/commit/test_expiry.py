@@ -81,7 +81,7 @@ def land_busy(lake: Lake, n: int) -> int:
             change,
             summary={BUSY: mark(n).to_json()},
             mirrored=(BUSY,),
-            landed=lambda found: landed_snapshot(found, BUSY, mark(n), TABLE),
+            landed=lambda metadata: landed_snapshot(metadata, BUSY, mark(n), TABLE),
             check=lambda _: None,
             retention=RETENTION,
         ),
@@ -106,12 +106,12 @@ def test_metadata_lists_recent_snapshots_and_one_per_hour(orders: Lake, wait: Ca
         wait(20)
 
     assert max(listed[30:60]) == max(listed[60:]) <= RECENT + 1 + HOURS + 1
-    found = metadata(orders)
-    assert len(found.refs) <= 1 + HOURS + 1
-    assert len(found.snapshot_log) <= RECENT + 2
-    assert found.snapshot_log[-1].snapshot_id == found.current_snapshot_id
+    loaded = metadata(orders)
+    assert len(loaded.refs) <= 1 + HOURS + 1
+    assert len(loaded.snapshot_log) <= RECENT + 2
+    assert loaded.snapshot_log[-1].snapshot_id == loaded.current_snapshot_id
     assert looked_up(orders) == SummaryValue(
-        mark(90).to_json(), found.current_snapshot_id or 0, found.snapshots[-1].summary.additional_properties
+        mark(90).to_json(), loaded.current_snapshot_id or 0, loaded.snapshots[-1].summary.additional_properties
     )
     assert ids(orders) == list(range(1, 91))
 
@@ -206,9 +206,9 @@ def test_rewrite_that_ends_keeps_the_hold_of_another(
     for n, name in enumerate(("first", "second"), 1):
         land(orders, n)
         wait(1)
-        found, now_ms = metadata(orders), int(time.time() * 1000)
-        holds[name], heads[name] = expiry.rewrite_hold(found, now_ms), found.current_snapshot_id
-        set_property(orders, expiry.HOLD_KEY, expiry.with_hold(found.properties, holds[name], now_ms))
+        loaded, now_ms = metadata(orders), int(time.time() * 1000)
+        holds[name], heads[name] = expiry.rewrite_hold(loaded, now_ms), loaded.current_snapshot_id
+        set_property(orders, expiry.HOLD_KEY, expiry.with_hold(loaded.properties, holds[name], now_ms))
     stays = "second" if ends_first == "first" else "first"
 
     set_property(orders, expiry.HOLD_KEY, expiry.without_hold(metadata(orders).properties, holds[ends_first]))
@@ -230,10 +230,10 @@ def test_rollback_to_an_hour_is_noticed(orders: Lake, wait: Callable[[float], No
     head = metadata(orders).refs[hour].snapshot_id
     orders.load_table(TABLE).manage_snapshots().set_current_snapshot(head).commit()
 
-    found = looked_up(orders)
+    value = looked_up(orders)
 
-    assert isinstance(found, RolledBack)
-    assert (found.snapshot_id, found.remaining is not None and found.remaining.snapshot_id) == (last, head)
+    assert isinstance(value, RolledBack)
+    assert (value.snapshot_id, value.remaining is not None and value.remaining.snapshot_id) == (last, head)
     foreign_append(orders, 5_000)()
     assert isinstance(looked_up(orders), RolledBack)
 
@@ -298,9 +298,9 @@ def test_snapshot_that_alone_carries_a_mark_stays(orders: Lake, wait: Callable[[
         wait(60)
         land_busy(orders, n)
 
-    found = looked_up(orders)
-    assert isinstance(found, SummaryValue)
-    assert found.snapshot_id == ours
+    value = looked_up(orders)
+    assert isinstance(value, SummaryValue)
+    assert value.snapshot_id == ours
 
 
 @pytest.mark.parametrize(
@@ -378,11 +378,11 @@ def test_batches_on_a_branch_keep_main_and_its_hours(orders: Lake, wait: Callabl
         )
         wait(90)
 
-    found = metadata(orders)
-    assert found.current_snapshot_id == head == found.refs["main"].snapshot_id
+    loaded = metadata(orders)
+    assert loaded.current_snapshot_id == head == loaded.refs["main"].snapshot_id
     assert isinstance(read_summary(audit.load_table(TABLE).metadata, KEY, TABLE), SummaryValue)
     assert isinstance(looked_up(orders, BUSY), SummaryValue)
-    assert len(found.snapshots) < 19
+    assert len(loaded.snapshots) < 19
 
 
 def test_batches_prepared_on_branches_expire_old_snapshots(orders: Lake, wait: Callable[[float], None]) -> None:
@@ -428,9 +428,9 @@ def test_one_batch_expires_a_bounded_number() -> None:
     line = tuple(SnapshotAge(n, n * minute, n - 1 if n else None) for n in range(3_000))
     history = History(snapshots=line, branches={"main": BranchRules(2_999)})
 
-    found = plan_expiry(history, Retention(timedelta(days=1), keep=1), 3_000 * minute, most=100)
+    expired = plan_expiry(history, Retention(timedelta(days=1), keep=1), 3_000 * minute, most=100)
 
-    assert (len(found.ids), found.ids[0], found.tagged) == (100, 0, {})
+    assert (len(expired.ids), expired.ids[0], expired.tagged) == (100, 0, {})
     later = plan_expiry(
         replace(history, snapshots=line[1_560:]), Retention(timedelta(days=1)), 3_000 * minute, most=100
     )

@@ -65,10 +65,10 @@ def test_name_tells_whose_it_is(pipeline: str) -> None:
     """A name tells pipeline and batch, whatever a pipeline is called, and no two are equal."""
     name = branch_name(pipeline, 7)
 
-    found = BranchName.parse(name)
+    branch = BranchName.parse(name)
 
-    assert found is not None
-    assert (found.pipeline, found.n) == (pipeline, 7)
+    assert branch is not None
+    assert (branch.pipeline, branch.n) == (pipeline, 7)
     assert branch_name(pipeline, 7) != name
 
 
@@ -283,13 +283,13 @@ def test_unreadable_table_after_a_lost_answer_is_unknown(filled: Lake) -> None:
 
 def test_points_are_passed_in_order(filled: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The places where a test may end the process, as one attempt that is answered by an error passes them."""
-    seen: list[Failpoint] = []
+    points: list[Failpoint] = []
     ours = part(filled)
     prepared = prepare(filled, ours)
-    monkeypatch.setattr(failpoints, "hit", seen.append)
+    monkeypatch.setattr(failpoints, "hit", points.append)
     follow(filled, never_arrived(TimeoutError("socket")), passed)
 
     publish_branch(filled, ours, prepared)
 
     committing = Failpoint.FOLLOW_COMMITTING
-    assert seen == [committing, Failpoint.FOLLOW_RETRYING, committing, Failpoint.FOLLOW_COMMITTED]
+    assert points == [committing, Failpoint.FOLLOW_RETRYING, committing, Failpoint.FOLLOW_COMMITTED]

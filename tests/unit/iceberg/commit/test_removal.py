@@ -80,15 +80,15 @@ RANGES = st.builds(
 )
 
 
-def goes(row: Row, of: RemovedRange) -> bool:
+def goes(row: Row, removed_range: RemovedRange) -> bool:
     if row.topic is None or row.partition is None or row.offset is None or row.batch is None:
         return False
     return (
-        row.topic == of.topic
-        and of.partition in (None, row.partition)
-        and of.start <= row.offset
-        and (of.end is None or row.offset < of.end)
-        and row.batch >= of.since
+        row.topic == removed_range.topic
+        and removed_range.partition in (None, row.partition)
+        and removed_range.start <= row.offset
+        and (removed_range.end is None or row.offset < removed_range.end)
+        and row.batch >= removed_range.since
     )
 
 
@@ -118,8 +118,10 @@ def test_exactly_rows_of_the_ranges_are_removed(
 
     commit(lake, change(lake, mark(1), None, [], Removal(COLUMNS, tuple(ranges))))
 
-    kept = [row for of_batch in rows for row in of_batch if not any(goes(row, of) for of in ranges)]
-    assert everything(lake) == kept
+    kept_rows = [
+        row for of_batch in rows for row in of_batch if not any(goes(row, removed_range) for removed_range in ranges)
+    ]
+    assert everything(lake) == kept_rows
     assert len(everything(lake, lake.load_table(TABLE).metadata.snapshots[0].snapshot_id)) == len(rows[0])
 
 
@@ -138,12 +140,14 @@ def test_scan_planning_and_row_check_agree(rows: list[Row], ranges: list[Removed
     """Of rows at hand exactly those of the ranges match, and the answer is never null."""
     names = ("topic", "partition", "offset", "batch")
     types = (pa.string(), pa.int32(), pa.int64(), pa.int64())
-    columns = [pa.array([getattr(row, name) for row in rows], of) for name, of in zip(names, types, strict=True)]
+    columns = [
+        pa.array([getattr(row, name) for row in rows], data_type) for name, data_type in zip(names, types, strict=True)
+    ]
     batch = pa.record_batch(columns, names=[COLUMNS.topic, COLUMNS.partition, COLUMNS.offset, COLUMNS.batch])
 
-    found = matches(batch, Removal(COLUMNS, tuple(ranges)))
+    matches_of_rows = matches(batch, Removal(COLUMNS, tuple(ranges)))
 
-    assert found.to_pylist() == [any(goes(row, of) for of in ranges) for row in rows]
+    assert matches_of_rows.to_pylist() == [any(goes(row, removed_range) for removed_range in ranges) for row in rows]
 
 
 def test_removal_of_nothing_removes_nothing() -> None:

@@ -124,19 +124,19 @@ def test_files_that_went_while_rows_were_rewritten_are_named_by_no_snapshot(
 def test_rewrites_of_many_tables_hold_rows_one_at_a_time(lines: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Followers get their parts at the same time; of the writers of survivors only one holds rows at any time."""
     commit(lines, change(lines, mark(1), None, numbered(range(10))))
-    both, met = threading.Barrier(2), []
+    barrier, met = threading.Barrier(2), []
 
     class Writer(DataFileWriter):
         def write(self, rows: pa.RecordBatch) -> None:
             with contextlib.suppress(threading.BrokenBarrierError):
-                met.append(both.wait(0.5))
+                met.append(barrier.wait(0.5))
             super().write(rows)
 
     monkeypatch.setattr(removal, "DataFileWriter", Writer)
 
-    def rewrite(at: int) -> int:
+    def rewrite(number: int) -> int:
         table = elsewhere(lines).load_table(TABLE)
-        return Rewriter(TABLE, removing(at, at + 1)).rewrite(table, table.metadata.current_snapshot_id).rows
+        return Rewriter(TABLE, removing(number, number + 1)).rewrite(table, table.metadata.current_snapshot_id).rows
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(rewrite, (3, 6))) == [1, 1]

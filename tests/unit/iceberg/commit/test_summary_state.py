@@ -11,17 +11,7 @@ from frazil.iceberg.commit.commit import commit, snapshot_time
 from frazil.iceberg.commit.summary_state import SummaryValue, landed_snapshot, mirror, summary_value_or_refuse
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.iceberg.schema.schema import declared_schema
-from tests.unit.iceberg.orders import (
-    KEY,
-    TABLE,
-    batch,
-    commit_batches,
-    destination,
-    foreign_append,
-    ids,
-    mark,
-    rows,
-)
+from tests.unit.iceberg.orders import KEY, TABLE, batch, commit_batches, destination, foreign_append, ids, mark, rows
 from tests.unit.iceberg.snapshots import expire, roll_back, set_property, snapshots
 
 
@@ -29,8 +19,8 @@ def held_by(lake: Lake) -> SummaryValue | None:
     return summary_value_or_refuse(lake.load_table(TABLE).metadata, KEY, TABLE)
 
 
-def landed_in(lake: Lake, of: BatchMark) -> int | None:
-    return landed_snapshot(lake.load_table(TABLE).metadata, KEY, of, TABLE)
+def landed_in(lake: Lake, mark: BatchMark) -> int | None:
+    return landed_snapshot(lake.load_table(TABLE).metadata, KEY, mark, TABLE)
 
 
 def test_table_that_was_never_written_holds_nothing(orders: Lake) -> None:
@@ -47,11 +37,11 @@ def test_newest_batch_is_the_one_that_is_held(orders: Lake) -> None:
     """The youngest of our snapshots counts, with its whole summary."""
     *_, last = commit_batches(orders, 1, 2, 3)
 
-    found = held_by(orders)
+    value = held_by(orders)
 
-    assert found is not None
-    assert (found.value, found.snapshot_id) == (mark(3).to_json(), last)
-    assert found.summary["frazil.rows.written"] == "1"
+    assert value is not None
+    assert (value.value, value.snapshot_id) == (mark(3).to_json(), last)
+    assert value.summary["frazil.rows.written"] == "1"
 
 
 def test_position_is_found_below_foreign_commits_and_compaction(orders: Lake) -> None:
@@ -61,10 +51,10 @@ def test_position_is_found_below_foreign_commits_and_compaction(orders: Lake) ->
     table = orders.load_table(TABLE)
     table.overwrite(table.scan().to_arrow())  # as compaction does: other files, the same rows
 
-    found = held_by(orders)
+    value = held_by(orders)
 
-    assert found is not None
-    assert found.snapshot_id == last
+    assert value is not None
+    assert value.snapshot_id == last
     assert landed_in(orders, mark(1)) is not None
     commit_batches(orders, 3)
     assert ids(orders) == [1, 2, 3, 100]
@@ -90,10 +80,10 @@ def test_expiry_of_older_batches_keeps_the_answer(orders: Lake) -> None:
     first, second, third = commit_batches(orders, 1, 2, 3)
     expire(orders, first, second)
 
-    found = held_by(orders)
+    value = held_by(orders)
 
-    assert found is not None
-    assert found.snapshot_id == third
+    assert value is not None
+    assert value.snapshot_id == third
     assert landed_in(orders, mark(1)) is None
 
 
@@ -105,10 +95,10 @@ def test_expiry_between_foreign_snapshots_is_not_a_rollback(orders: Lake) -> Non
     foreign_append(orders, 102)()
     expire(orders, *snapshots(orders)[:-1])
 
-    found = held_by(orders)
+    value = held_by(orders)
 
-    assert found is not None
-    assert found.value == mark(2).to_json()
+    assert value is not None
+    assert value.value == mark(2).to_json()
 
 
 def test_expiry_by_pyiceberg_below_our_newest_batch_is_accepted(orders: Lake) -> None:
@@ -116,10 +106,10 @@ def test_expiry_by_pyiceberg_below_our_newest_batch_is_accepted(orders: Lake) ->
     first, second = commit_batches(orders, 1, 2)
     orders.load_table(TABLE).maintenance.expire_snapshots().by_id(first).commit()
 
-    found = held_by(orders)
+    value = held_by(orders)
 
-    assert found is not None
-    assert found.snapshot_id == second
+    assert value is not None
+    assert value.snapshot_id == second
 
 
 def test_rollback_before_our_first_batch_is_refused(orders: Lake) -> None:
@@ -185,10 +175,10 @@ def test_restored_table_is_accepted(orders: Lake) -> None:
     table = orders.load_table(TABLE)
     table.manage_snapshots().set_current_snapshot(snapshot_id=second).commit()
 
-    found = held_by(orders)
+    value = held_by(orders)
 
-    assert found is not None
-    assert found.snapshot_id == second
+    assert value is not None
+    assert value.snapshot_id == second
 
 
 def test_recreated_table_does_not_hold_the_old_position(orders: Lake) -> None:
@@ -213,10 +203,10 @@ def test_removed_property_keeps_the_position(orders: Lake) -> None:
     (ours,) = commit_batches(orders, 1)
     set_property(orders, KEY, None)
 
-    found = held_by(orders)
+    value = held_by(orders)
 
-    assert found is not None
-    assert found.snapshot_id == ours
+    assert value is not None
+    assert value.snapshot_id == ours
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"snapshot":"x","value":1}', '{"value":"{}"}'])

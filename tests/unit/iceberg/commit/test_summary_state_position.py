@@ -45,9 +45,9 @@ def decide(lake: Lake, n: int, *, old: bool = False) -> int:
     return commit(lake, replace(change, summary=summary, attached={KEY: position(n).to_json()}))
 
 
-def held(lake: Lake) -> Position | None:
-    found = remaining_value(lookup_position(lake.load_table(TABLE), "orders", TABLE))
-    return Position.from_json(found.value) if found else None
+def position_in(lake: Lake) -> Position | None:
+    position = remaining_value(lookup_position(lake.load_table(TABLE), "orders", TABLE))
+    return Position.from_json(position.value) if position else None
 
 
 def test_length_of_a_summary_follows_the_partitions_of_its_batch() -> None:
@@ -69,12 +69,12 @@ def test_rollback_takes_the_position_of_the_batch_that_is_left(orders: Lake, old
     """The property tells of the newest batch; the manifest, or an older snapshot, of the one that is left."""
     first = decide(orders, 1, old=old)
     decide(orders, 2)
-    assert held(orders) == position(2)
+    assert position_in(orders) == position(2)
 
     roll_back(orders, first)
 
     assert isinstance(lookup_position(orders.load_table(TABLE), "orders", TABLE), RolledBack)
-    assert held(orders) == position(1)
+    assert position_in(orders) == position(1)
 
 
 def test_lost_property_is_replaced_from_the_manifest(orders: Lake) -> None:
@@ -85,7 +85,7 @@ def test_lost_property_is_replaced_from_the_manifest(orders: Lake) -> None:
     foreign_append(orders, 100)()
 
     metadata = orders.load_table(TABLE).metadata
-    assert held(orders) == position(2)
+    assert position_in(orders) == position(2)
     carrier = metadata.snapshot_by_id(snapshot)
     assert carrier is not None
     assert retained_state(metadata, TABLE).hold_ms == carrier.timestamp_ms
@@ -100,7 +100,7 @@ def test_property_keeps_what_expired_snapshots_said(orders: Lake) -> None:
 
     expire(orders, first, second)
 
-    assert held(orders) == position(2)
+    assert position_in(orders) == position(2)
     assert retained_state(orders.load_table(TABLE).metadata, TABLE) == before
 
 
@@ -111,10 +111,10 @@ def test_lost_manifest_is_an_error_with_a_remedy(orders: Lake, put: str) -> None
     decide(orders, 2)
     roll_back(orders, first)
     table = orders.load_table(TABLE)
-    path, other = (manifest_path(table, "orders", of) for of in (mark(1), mark(2)))
+    path, second_path = (manifest_path(table, "orders", mark_of_batch) for mark_of_batch in (mark(1), mark(2)))
     Path(path.removeprefix("file://")).unlink()
     if put == "other batch":
-        Path(other.removeprefix("file://")).rename(path.removeprefix("file://"))
+        Path(second_path.removeprefix("file://")).rename(path.removeprefix("file://"))
 
     with pytest.raises(Terminal, match=r"the last batch of table .* is 1,") as refused:
         lookup_position(table, "orders", TABLE)

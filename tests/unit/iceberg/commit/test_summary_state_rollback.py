@@ -23,18 +23,18 @@ from tests.unit.iceberg.snapshots import expire, roll_back, set_property, snapsh
 def looked_up(lake: Lake) -> SummaryValue | RolledBack | None:
     """The answer; `summary_value_or_refuse` must say the same, or refuse."""
     metadata = lake.load_table(TABLE).metadata
-    found = read_summary(metadata, KEY, TABLE)
-    if isinstance(found, RolledBack):
+    summary = read_summary(metadata, KEY, TABLE)
+    if isinstance(summary, RolledBack):
         with pytest.raises(Terminal, match="rolled back"):
             summary_value_or_refuse(metadata, KEY, TABLE)
     else:
-        assert summary_value_or_refuse(metadata, KEY, TABLE) == found
-    return found
+        assert summary_value_or_refuse(metadata, KEY, TABLE) == summary
+    return summary
 
 
-def value_of(found: SummaryValue | RolledBack | None) -> str | None:
-    of = found.remaining if isinstance(found, RolledBack) else found
-    return of.value if of is not None else None
+def value_of(value: SummaryValue | RolledBack | None) -> str | None:
+    summary_value = value.remaining if isinstance(value, RolledBack) else value
+    return summary_value.value if summary_value is not None else None
 
 
 def test_untouched_table_is_not_rolled_back(orders: Lake) -> None:
@@ -45,9 +45,9 @@ def test_untouched_table_is_not_rolled_back(orders: Lake) -> None:
 
     (ours,) = commit_batches(orders, 1)
 
-    found = looked_up(orders)
-    assert isinstance(found, SummaryValue)
-    assert (found.value, found.snapshot_id) == (mark(1).to_json(), ours)
+    value = looked_up(orders)
+    assert isinstance(value, SummaryValue)
+    assert (value.value, value.snapshot_id) == (mark(1).to_json(), ours)
 
 
 def test_expiry_is_not_a_rollback(orders: Lake) -> None:
@@ -64,13 +64,13 @@ def test_rollback_to_an_older_batch_is_noticed(orders: Lake) -> None:
     first, second = commit_batches(orders, 1, 2)
     roll_back(orders, first)
 
-    found = looked_up(orders)
+    value = looked_up(orders)
 
-    assert isinstance(found, RolledBack)
-    assert found.remaining is not None
-    assert (found.remaining.value, found.remaining.snapshot_id) == (mark(1).to_json(), first)
-    assert found.remaining.summary["frazil.rows.written"] == "1"
-    assert (found.newest, found.snapshot_id, found.listed) == (mark(2).to_json(), second, True)
+    assert isinstance(value, RolledBack)
+    assert value.remaining is not None
+    assert (value.remaining.value, value.remaining.snapshot_id) == (mark(1).to_json(), first)
+    assert value.remaining.summary["frazil.rows.written"] == "1"
+    assert (value.newest, value.snapshot_id, value.listed) == (mark(2).to_json(), second, True)
 
 
 def test_rollback_below_foreign_commits_is_noticed(orders: Lake) -> None:
@@ -79,10 +79,10 @@ def test_rollback_below_foreign_commits_is_noticed(orders: Lake) -> None:
     roll_back(orders, first)
     foreign_append(orders, 100)()
 
-    found = looked_up(orders)
+    value = looked_up(orders)
 
-    assert isinstance(found, RolledBack)
-    assert (value_of(found), found.snapshot_id) == (mark(1).to_json(), second)
+    assert isinstance(value, RolledBack)
+    assert (value_of(value), value.snapshot_id) == (mark(1).to_json(), second)
 
 
 def test_rollback_is_noticed_after_expiry(orders: Lake) -> None:
@@ -92,10 +92,10 @@ def test_rollback_is_noticed_after_expiry(orders: Lake) -> None:
     foreign_append(orders, 100)()
     expire(orders, second)
 
-    found = looked_up(orders)
+    value = looked_up(orders)
 
-    assert found == RolledBack(
-        remaining=_held(orders, first), newest=mark(2).to_json(), snapshot_id=second, listed=False
+    assert value == RolledBack(
+        remaining=_summary_value(orders, first), newest=mark(2).to_json(), snapshot_id=second, listed=False
     )
 
 
@@ -105,14 +105,14 @@ def test_rollback_is_noticed_after_expiry_on_both_sides(orders: Lake) -> None:
     roll_back(orders, second)
     expire(orders, first, third)
 
-    found = looked_up(orders)
+    value = looked_up(orders)
 
-    assert found == RolledBack(
-        remaining=_held(orders, second), newest=mark(3).to_json(), snapshot_id=third, listed=False
+    assert value == RolledBack(
+        remaining=_summary_value(orders, second), newest=mark(3).to_json(), snapshot_id=third, listed=False
     )
 
 
-def _held(lake: Lake, snapshot_id: int) -> SummaryValue:
+def _summary_value(lake: Lake, snapshot_id: int) -> SummaryValue:
     snapshot = lake.load_table(TABLE).metadata.snapshot_by_id(snapshot_id)
     assert snapshot is not None
     assert snapshot.summary is not None
@@ -226,9 +226,9 @@ def test_batch_on_a_branch_is_not_on_main(orders: Lake) -> None:
     tip = orders.load_table(TABLE).refs()["by-hand"].snapshot_id
     orders.load_table(TABLE).manage_snapshots().set_current_snapshot(snapshot_id=tip).commit()
 
-    found = looked_up(orders)
-    assert isinstance(found, RolledBack)
-    assert (value_of(found), found.newest, found.snapshot_id) == (mark(2).to_json(), mark(1).to_json(), first)
+    value = looked_up(orders)
+    assert isinstance(value, RolledBack)
+    assert (value_of(value), value.newest, value.snapshot_id) == (mark(2).to_json(), mark(1).to_json(), first)
 
 
 def test_batch_planned_on_a_rollback_lands(orders: Lake) -> None:
@@ -240,9 +240,9 @@ def test_batch_planned_on_a_rollback_lands(orders: Lake) -> None:
 
     snapshot_id = commit(orders, ours)
 
-    found = looked_up(orders)
-    assert isinstance(found, SummaryValue)
-    assert (found.value, found.snapshot_id) == (mark(3).to_json(), snapshot_id)
+    value = looked_up(orders)
+    assert isinstance(value, SummaryValue)
+    assert (value.value, value.snapshot_id) == (mark(3).to_json(), snapshot_id)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "null", '{"snapshot":"x","value":1}'])

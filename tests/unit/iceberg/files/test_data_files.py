@@ -50,62 +50,68 @@ VALUES: dict[str, Any] = {
 UNWRITABLE = {("uuid", "v"), ("float", "v"), ("double", "v"), ("time", "bucket(4, v)"), ("binary", "truncate(2, v)")}
 
 PARTITIONS = [
-    *((of, "v") for of in VALUES),
-    *((of, f"{unit}(v)") for of in ("date", "timestamp", "timestamptz") for unit in ("year", "month", "day")),
-    *((of, "hour(v)") for of in ("timestamp", "timestamptz")),
-    *((of, "bucket(4, v)") for of in VALUES if of not in ("boolean", "float", "double")),
-    *((of, "truncate(2, v)") for of in ("int", "long", "string", "binary", "decimal(10,2)")),
+    *((type_name, "v") for type_name in VALUES),
+    *(
+        (type_name, f"{unit}(v)")
+        for type_name in ("date", "timestamp", "timestamptz")
+        for unit in ("year", "month", "day")
+    ),
+    *((type_name, "hour(v)") for type_name in ("timestamp", "timestamptz")),
+    *((type_name, "bucket(4, v)") for type_name in VALUES if type_name not in ("boolean", "float", "double")),
+    *((type_name, "truncate(2, v)") for type_name in ("int", "long", "string", "binary", "decimal(10,2)")),
 ]
 
 
-def table_of(lake: Lake, of: str, partition: str) -> tuple[Table, pa.Table]:
+def table_of(lake: Lake, type_name: str, partition: str) -> tuple[Table, pa.Table]:
     """A table with a column `v` of that type, and two rows for it: a value and null."""
-    declared = destination(columns={"v": of, "n": "int"}, partition_by=[partition])
+    declared = destination(columns={"v": type_name, "n": "int"}, partition_by=[partition])
     schema = declared_schema(declared)
     table = lake.create_table(TABLE, schema, declared_spec(declared, schema), {})
     columns = arrow_columns(table, declared)
-    value = VALUES[of].bytes if of == "uuid" else VALUES[of]
+    value = VALUES[type_name].bytes if type_name == "uuid" else VALUES[type_name]
     values = (
         pa.array([value, None], pa.binary(16)).cast(pa.uuid())
-        if of == "uuid"
+        if type_name == "uuid"
         else pa.array([value, None], columns.field("v").type)
     )
     return table, pa.table([values, pa.array([1, 2], pa.int32())], schema=columns)
 
 
-@pytest.mark.parametrize(("of", "partition"), [case for case in PARTITIONS if case not in UNWRITABLE])
-def test_partition_value_survives_the_way_to_the_commit(lake: Lake, of: str, partition: str) -> None:
+@pytest.mark.parametrize(("type_name", "partition"), [case for case in PARTITIONS if case not in UNWRITABLE])
+def test_partition_value_survives_the_way_to_the_commit(lake: Lake, type_name: str, partition: str) -> None:
     """Files of every partition type land as PyIceberg made them, and filters find their rows."""
-    table, data = table_of(lake, of, partition)
+    table, data = table_of(lake, type_name, partition)
     files = write_rows(staging_table(TABLE, table), data)
 
     commit(lake, Change(TABLE, files, {}, (), fit_of(table.metadata), lambda _: None, lambda _: None, "follow"))
 
     table = lake.load_table(TABLE)
     assert len(files) == 2
-    if of == "uuid":  # PyArrow can't filter by UUIDs
+    if type_name == "uuid":  # PyArrow can't filter by UUIDs
         assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [1, 2]
         return
     assert table.scan(row_filter=IsNull("v")).to_arrow()["n"].to_pylist() == [2]
-    assert table.scan(row_filter=EqualTo("v", VALUES[of])).to_arrow().to_pylist() == [{"v": VALUES[of], "n": 1}]
+    assert table.scan(row_filter=EqualTo("v", VALUES[type_name])).to_arrow().to_pylist() == [
+        {"v": VALUES[type_name], "n": 1}
+    ]
 
 
-@pytest.mark.parametrize(("of", "partition"), sorted(UNWRITABLE))
-def test_partition_that_cannot_be_written_is_refused_at_creation(lake: Lake, of: str, partition: str) -> None:
+@pytest.mark.parametrize(("type_name", "partition"), sorted(UNWRITABLE))
+def test_partition_that_cannot_be_written_is_refused_at_creation(lake: Lake, type_name: str, partition: str) -> None:
     """What PyIceberg can't write is refused when the table is made, before anything is read."""
     with pytest.raises(Terminal, match="can't partition a column of type"):
-        table_of(lake, of, partition)
+        table_of(lake, type_name, partition)
 
 
 @pytest.mark.parametrize(
-    ("of", "partition"), [("string", "v"), ("timestamptz", "day(v)"), ("decimal(10,2)", "bucket(4, v)")]
+    ("type_name", "partition"), [("string", "v"), ("timestamptz", "day(v)"), ("decimal(10,2)", "bucket(4, v)")]
 )
-def test_data_file_entry_equals_the_one_that_pyiceberg_made(lake: Lake, of: str, partition: str) -> None:
+def test_data_file_entry_equals_the_one_that_pyiceberg_made(lake: Lake, type_name: str, partition: str) -> None:
     """Every field of the entry survives the way through text: counts, bounds to the byte, partition, offsets."""
-    table, data = table_of(lake, of, partition)
-    made = list(_dataframe_to_data_files(table.metadata, data, table.io))
+    table, data = table_of(lake, type_name, partition)
+    data_files = list(_dataframe_to_data_files(table.metadata, data, table.io))
 
-    for file in made:
+    for file in data_files:
         staged = staged_file(file, table.metadata)
         back = data_file(staged, table.metadata)
 

@@ -13,7 +13,7 @@ FIRST, SECOND = UUID("00112233-4455-6677-8899-aabbccddeeff"), UUID(int=1)
 
 def uuids(values: list[UUID | None]) -> pa.Array:
     """Values as a task has them."""
-    return pa.array([None if of is None else of.bytes for of in values], pa.binary(16)).cast(pa.uuid())
+    return pa.array([None if value is None else value.bytes for value in values], pa.binary(16)).cast(pa.uuid())
 
 
 def test_uuids_are_staged_as_their_texts() -> None:

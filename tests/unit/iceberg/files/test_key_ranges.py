@@ -24,11 +24,11 @@ from frazil.iceberg.ledger.inspection import may_hold
 NAME = "shop.orders"
 
 
-def filled(folder: Path, of: IcebergType, *files: list[Any], **properties: str) -> Table:
+def filled(folder: Path, iceberg_type: IcebergType, *files: list[Any], **properties: str) -> Table:
     """A bucketed table with files of these keys."""
     lake = Lake("lake", f"sqlite:///{folder}/catalog.db", f"file://{folder}/warehouse", {})
     spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "shard"))
-    table = lake.create_table(NAME, Schema(NestedField(1, "id", of, required=True)), spec, properties)
+    table = lake.create_table(NAME, Schema(NestedField(1, "id", iceberg_type, required=True)), spec, properties)
     for keys in files:
         schema = table.schema().as_arrow()
         table.append(pa.table({"id": pa.array(keys, schema.field("id").type)}, schema))
@@ -40,10 +40,10 @@ def held(table: Table, least: object, most: object) -> bool:
     return may_hold(table, NAME, snapshot, {"id": (str(least), str(most))})
 
 
-@pytest.mark.parametrize("of", [LongType(), IntegerType()])
-def test_growing_numbers_are_beyond_all_key_ranges(tmp_path: Path, of: IcebergType) -> None:
+@pytest.mark.parametrize("iceberg_type", [LongType(), IntegerType()])
+def test_growing_numbers_are_beyond_all_key_ranges(tmp_path: Path, iceberg_type: IcebergType) -> None:
     """New ids are beyond all files, bucketed or not; between two files, and at their ends, they are not."""
-    table = filled(tmp_path, of, list(range(100)), list(range(200, 300)))
+    table = filled(tmp_path, iceberg_type, list(range(100)), list(range(200, 300)))
     assert not held(table, 300, 10**6)
     assert not held(table, 120, 180)
     assert not held(table, -5, -1)
@@ -119,9 +119,9 @@ def test_first_file_that_may_hold_a_key_ends_the_search(tmp_path: Path) -> None:
     table = filled(tmp_path, LongType(), [1], [2])
     head = table.current_snapshot()
     assert head is not None
-    first, *others = head.manifests(table.io)
-    assert others
-    for manifest in others:
+    first, *rest = head.manifests(table.io)
+    assert rest
+    for manifest in rest:
         Path(manifest.manifest_path.removeprefix("file://")).unlink()
     assert first.existing_files_count == 0
     assert held(table, 0, 9)

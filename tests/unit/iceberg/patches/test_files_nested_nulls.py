@@ -39,8 +39,8 @@ NAMED: list[tuple[str, list[Any]]] = [
 """Columns with fields whose names are other ones in files."""
 
 
-def _table_and_rows(tmp_path: Path, of: str, values: list[Any]) -> tuple[Table, pa.Table]:
-    destination = Destination.model_validate({"table": "a.b", "columns": {"r": of}, "kafka_columns": False})
+def _table_and_rows(tmp_path: Path, type_name: str, values: list[Any]) -> tuple[Table, pa.Table]:
+    destination = Destination.model_validate({"table": "a.b", "columns": {"r": type_name}, "kafka_columns": False})
     schema = declared_schema(destination)
     lake = Lake("lake", f"sqlite:///{tmp_path}/catalog.db", f"file://{tmp_path}/warehouse", {})
     table = lake.create_table("a.b", schema, UNPARTITIONED, {})
@@ -48,10 +48,10 @@ def _table_and_rows(tmp_path: Path, of: str, values: list[Any]) -> tuple[Table, 
     return table, pa.table([pa.array([*values, *values], arrow.field("r").type).slice(len(values))], schema=arrow)
 
 
-@pytest.mark.parametrize(("of", "values"), CASES, ids=[of for of, _ in CASES])
-def test_null_list_stays_apart_from_an_empty_one(tmp_path: Path, of: str, values: list[Any]) -> None:
+@pytest.mark.parametrize(("type_name", "values"), CASES, ids=[type_name for type_name, _ in CASES])
+def test_null_list_stays_apart_from_an_empty_one(tmp_path: Path, type_name: str, values: list[Any]) -> None:
     """Null, empty and full stay apart in the file and in a scan, at every level, also in a slice of a longer array."""
-    table, rows = _table_and_rows(tmp_path, of, values)
+    table, rows = _table_and_rows(tmp_path, type_name, values)
 
     (file,) = write_rows(staging_table("a.b", table), rows)
 
@@ -60,10 +60,12 @@ def test_null_list_stays_apart_from_an_empty_one(tmp_path: Path, of: str, values
     assert table.scan().to_arrow()["r"].to_pylist() == values
 
 
-@pytest.mark.parametrize(("of", "values"), [*CASES, *NAMED], ids=[of for of, _ in [*CASES, *NAMED]])
-def test_field_in_any_list_or_map_lands_under_its_id(tmp_path: Path, of: str, values: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("type_name", "values"), [*CASES, *NAMED], ids=[type_name for type_name, _ in [*CASES, *NAMED]]
+)
+def test_field_in_any_list_or_map_lands_under_its_id(tmp_path: Path, type_name: str, values: list[Any]) -> None:
     """Each level of the file has the id of its field, so that every engine finds it, and its value, whatever its name."""
-    table, rows = _table_and_rows(tmp_path, of, values)
+    table, rows = _table_and_rows(tmp_path, type_name, values)
 
     files = write_rows(staging_table("a.b", table), rows)
 

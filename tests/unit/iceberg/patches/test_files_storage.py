@@ -21,11 +21,15 @@ def options(files: FileSystem) -> dict[str, object]:
 
 def test_small_file_takes_one_request() -> None:
     """An upload is begun when there is more than one part of it; limits are ours unless the settings have some."""
-    found = options(StorageFileIO(S3).fs_by_scheme("s3", "lake"))
+    s3_options = options(StorageFileIO(S3).fs_by_scheme("s3", "lake"))
 
-    assert found["allow_delayed_open"]
-    assert (found["connect_timeout"], found["request_timeout"]) == (CONNECT_SECONDS, ANSWER_SECONDS)
-    assert (found["endpoint_override"], found["region"], found["secret_key"]) == ("http://127.0.0.1:1", "here", "b")
+    assert s3_options["allow_delayed_open"]
+    assert (s3_options["connect_timeout"], s3_options["request_timeout"]) == (CONNECT_SECONDS, ANSWER_SECONDS)
+    assert (s3_options["endpoint_override"], s3_options["region"], s3_options["secret_key"]) == (
+        "http://127.0.0.1:1",
+        "here",
+        "b",
+    )
     limited = options(StorageFileIO({**S3, "s3.request-timeout": "5"}).fs_by_scheme("s3", "lake"))
     assert limited["request_timeout"] == 5.0
 

@@ -32,7 +32,7 @@ def assert_java_reads(lake: Lake) -> None:
     """What the constructor of Java's TableMetadata asks of times."""
     metadata = lake.load_table(TABLE).metadata
     for log in (metadata.snapshot_log, metadata.metadata_log):
-        times = [of.timestamp_ms for of in log] + [metadata.last_updated_ms]
+        times = [entry.timestamp_ms for entry in log] + [metadata.last_updated_ms]
         assert all(after - before >= -JAVA_TOLERANCE_MS for before, after in pairwise(times)), times
 
 
@@ -44,10 +44,10 @@ def test_commit_after_a_fast_clock_is_dated_after_it(orders: Lake, clock: list[f
     commit(orders, batch(orders, mark(2), mark(1), rows(2)))
 
     metadata = orders.load_table(TABLE).metadata
-    first, second = (of.timestamp_ms for of in metadata.snapshots)
+    first, second = (entry.timestamp_ms for entry in metadata.snapshots)
     assert second == first + 1
     assert metadata.last_updated_ms >= second
-    assert [of.timestamp_ms for of in metadata.snapshot_log] == [first, second]
+    assert [entry.timestamp_ms for entry in metadata.snapshot_log] == [first, second]
     assert_java_reads(orders)
 
 
@@ -60,9 +60,9 @@ def test_commit_far_behind_a_fast_clock_waits(orders: Lake, clock: list[float]) 
 
     with pytest.raises(
         Retryable, match=r"changed last at .* clock of this host .* behind; expected at most 0:01:00"
-    ) as told:
+    ) as error:
         commit(orders, late)
-    assert f"catalog {orders.name}" in str(told.value.next_step)
+    assert f"catalog {orders.name}" in str(error.value.next_step)
     assert ids(orders) == [1]
 
     clock.append(125)
@@ -77,10 +77,10 @@ def test_property_in_the_error_allows_commits_to_a_table_of_next_year(orders: La
     commit_batches(orders, 1)
     clock.append(0)
     late = batch(orders, mark(2), mark(1), rows(2))
-    with pytest.raises(Retryable) as told:
+    with pytest.raises(Retryable) as error:
         commit(orders, late)
 
-    bound = str(told.value.next_step).partition(f'{MAX_SKEW}: "')[2].partition('"')[0]
+    bound = str(error.value.next_step).partition(f'{MAX_SKEW}: "')[2].partition('"')[0]
     orders._catalog.properties[MAX_SKEW] = bound
     commit(orders, late)
     assert ids(orders) == [1, 2]
@@ -98,7 +98,7 @@ def test_head_moved_without_a_new_snapshot_is_dated_after_the_last(orders: Lake,
     clock.append(0)
     decide(orders, batch(orders, mark(2), mark(1), rows(2)))
 
-    times = [of.timestamp_ms for of in orders.load_table(TABLE).metadata.snapshot_log]
+    times = [entry.timestamp_ms for entry in orders.load_table(TABLE).metadata.snapshot_log]
     assert times == sorted(times)
     assert_java_reads(orders)
 

@@ -31,15 +31,15 @@ def test_pyiceberg_does_not_know_variants_yet() -> None:
 
 def test_table_of_version_3_is_created_once_without_an_engine(lake: Lake) -> None:
     """It is made, found again with its type, and made once."""
-    made = lake.create_table("shop.docs", SCHEMA, UNPARTITIONED_PARTITION_SPEC, PROPERTIES)
+    table = lake.create_table("shop.docs", SCHEMA, UNPARTITIONED_PARTITION_SPEC, PROPERTIES)
     again = lake.create_table("shop.docs", SCHEMA, UNPARTITIONED_PARTITION_SPEC, PROPERTIES)
-    found = lake.load_table("shop.docs")
-    assert found.format_version == 3
-    assert found.schema().find_type("doc") == VariantType()
-    assert found.metadata.table_uuid == made.metadata.table_uuid == again.metadata.table_uuid
-    assert found.metadata.next_row_id == 0
-    assert dict(found.properties) == {"write.format.default": "parquet"}
-    assert fit_of(found.metadata).fields == {1: "long", 2: "variant"}
+    loaded = lake.load_table("shop.docs")
+    assert loaded.format_version == 3
+    assert loaded.schema().find_type("doc") == VariantType()
+    assert loaded.metadata.table_uuid == table.metadata.table_uuid == again.metadata.table_uuid
+    assert loaded.metadata.next_row_id == 0
+    assert dict(loaded.properties) == {"write.format.default": "parquet"}
+    assert fit_of(loaded.metadata).fields == {1: "long", 2: "variant"}
 
 
 def test_metadata_of_a_table_with_snapshots_is_not_rewritten(filled: Lake) -> None:
@@ -58,8 +58,8 @@ def test_rows_of_a_variant_are_staged_as_texts() -> None:
 def test_file_with_variants_shows_its_other_columns() -> None:
     """The parts of a variant have no field ids; a file of a table without any still is refused."""
 
-    def numbered_field(name: str, of: pa.DataType, number: int) -> pa.Field:
-        return pa.field(name, of, metadata={b"PARQUET:field_id": str(number).encode()})
+    def numbered_field(name: str, data_type: pa.DataType, number: int) -> pa.Field:
+        return pa.field(name, data_type, metadata={b"PARQUET:field_id": str(number).encode()})
 
     group = pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.binary())])
     written = pa.schema([numbered_field("id", pa.int32(), 1), numbered_field("doc", group, 2)])

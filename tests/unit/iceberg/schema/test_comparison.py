@@ -58,10 +58,10 @@ def events(lake: Lake) -> Lake:
     return lake
 
 
-def declared(columns: dict[str, Any] | None = None, **given: Any) -> Destination:
+def declared(columns: dict[str, Any] | None = None, **options: Any) -> Destination:
     """A destination with the columns of the table, those that are given in place of its own or beside them."""
     return Destination.model_validate(
-        {"table": TABLE, "kafka_columns": False, "columns": {**DECLARED, **(columns or {})}, **given}
+        {"table": TABLE, "kafka_columns": False, "columns": {**DECLARED, **(columns or {})}, **options}
     )
 
 
@@ -107,16 +107,16 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "statements"), CHANGES, ids=lambda case: str(case)[:60])
-def test_changes_make_table_what_file_declares(events: Lake, given: dict[str, Any], statements: list[str]) -> None:
+@pytest.mark.parametrize(("options", "statements"), CHANGES, ids=lambda case: str(case)[:60])
+def test_changes_make_table_what_file_declares(events: Lake, options: dict[str, Any], statements: list[str]) -> None:
     """Each difference is one statement; once all are made there is none, runs take the table, and files are untouched."""
-    destination = declared(**given)
+    destination = declared(**options)
 
     shown = list(alter_statements(destination, compare(events.load_table(TABLE), destination).changes))
     after = apply(events, destination)
 
     prefix = f"ALTER TABLE {TABLE} "
-    if "kafka_columns" not in given:
+    if "kafka_columns" not in options:
         assert shown == [prefix + statement for statement in statements]
     assert all(any(text.startswith(prefix + statement) for text in shown) for statement in statements)
     assert compare(after, destination) == Comparison((), (), (), ())
@@ -155,41 +155,41 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("given", "reason"), REFUSED, ids=lambda case: str(case)[:60])
+@pytest.mark.parametrize(("options", "reason"), REFUSED, ids=lambda case: str(case)[:60])
 def test_difference_that_needs_new_files_is_refused_with_its_reason(
-    events: Lake, given: dict[str, Any], reason: str
+    events: Lake, options: dict[str, Any], reason: str
 ) -> None:
     """No change of metadata makes a column narrower, or fills it for rows that are there."""
-    found = compare(events.load_table(TABLE), declared(**given))
+    comparison = compare(events.load_table(TABLE), declared(**options))
 
-    assert any(re.search(reason, line) for line in found.refused), found.refused
-    assert not any(change.path in {("id",), ("amount",)} for change in found.changes)
+    assert any(re.search(reason, line) for line in comparison.refused), comparison.refused
+    assert not any(change.path in {("id",), ("amount",)} for change in comparison.changes)
 
 
 def test_key_of_a_log_never_comes_later(events: Lake) -> None:
     """The changes that are there have none, so they would be those of one row without a key."""
     key = {"k": {"type": "int", "required": True}}
 
-    found = compare(events.load_table(TABLE), declared(key, identifier=["k"], write="history", kafka_columns={}))
+    comparison = compare(events.load_table(TABLE), declared(key, identifier=["k"], write="history", kafka_columns={}))
 
-    assert any("it identifies rows" in line for line in found.refused)
-    assert all(change.path != ("k",) for change in found.changes)
+    assert any("it identifies rows" in line for line in comparison.refused)
+    assert all(change.path != ("k",) for change in comparison.changes)
 
 
 @pytest.mark.parametrize(
-    ("evolve_by", "made"),
+    ("evolve_by", "changes_allowed"),
     [("none", []), ("add", ["town", "place"]), ("widen", ["id", "town", "place"]), ("full", ["id", "town", "place"])],
 )
-def test_next_run_makes_what_evolve_allows(events: Lake, evolve_by: str, made: list[str]) -> None:
+def test_next_run_makes_what_evolve_allows(events: Lake, evolve_by: str, changes_allowed: list[str]) -> None:
     """What it does not, `frazil apply` does; a run goes on without layout and properties, and not without columns."""
     columns = {"id": {"type": "long", "required": True}, "town": "string", "place": "struct<city: string, zip: string>"}
     destination = declared(columns, evolve=evolve_by, sort_by=["id"], properties={"write.parquet.row-group-limit": "9"})
 
-    found = compare(events.load_table(TABLE), destination)
+    comparison = compare(events.load_table(TABLE), destination)
 
-    assert sorted(change.path[0] for change in found.by_run) == sorted(made)
-    assert {change.kind for change in {*found.changes} - {*found.by_run}} >= {"sort", "property"}
-    if len(made) == 3:
+    assert sorted(change.path[0] for change in comparison.by_run) == sorted(changes_allowed)
+    assert {change.kind for change in {*comparison.changes} - {*comparison.by_run}} >= {"sort", "property"}
+    if len(changes_allowed) == 3:
         check_destination(events.load_table(TABLE), destination)
     else:
         with pytest.raises(Terminal, match="column id: declared long, the table has int") as refusal:
@@ -204,9 +204,9 @@ def test_what_file_does_not_declare_stays(events: Lake) -> None:
     with events.load_table(TABLE).update_schema() as update:
         update.add_column("note", StringType(), "by hand")
 
-    found = compare(events.load_table(TABLE), declared())
+    comparison = compare(events.load_table(TABLE), declared())
 
-    assert (found.changes, found.unfit, found.refused) == ((), (), ())
+    assert (comparison.changes, comparison.unfit, comparison.refused) == ((), (), ())
 
 
 def test_undeclared_column_is_refused_by_the_policy(events: Lake) -> None:
@@ -214,26 +214,28 @@ def test_undeclared_column_is_refused_by_the_policy(events: Lake) -> None:
     with events.load_table(TABLE).update_schema() as update:
         update.add_column("note", StringType())
 
-    found = compare(events.load_table(TABLE), declared(undeclared_columns="refuse"))
+    comparison = compare(events.load_table(TABLE), declared(undeclared_columns="refuse"))
 
-    assert found.unfit == found.refused
-    assert [line.partition(": the table has it")[0] for line in found.refused] == ["column note"]
+    assert comparison.unfit == comparison.refused
+    assert [line.partition(": the table has it")[0] for line in comparison.refused] == ["column note"]
     assert compare(events.load_table(TABLE), declared({"note": "string"}, undeclared_columns="refuse")).refused == ()
 
 
 def test_layout_that_the_table_had_before_is_taken_up_again(events: Lake) -> None:
     """A server adds no spec, order or schema twice: there and back ends with the very ones, and their numbers."""
-    here = declared({"id": {"type": "int", "required": True, "doc": "Number"}}, partition_by=["day(at)"], sort_by=[])
-    there = declared(
+    declared_here = declared(
+        {"id": {"type": "int", "required": True, "doc": "Number"}}, partition_by=["day(at)"], sort_by=[]
+    )
+    declared_there = declared(
         {"id": {"type": "int", "required": True, "doc": "Key"}}, partition_by=["bucket(4, id)"], sort_by=["id"]
     )
-    apply(events, there)
+    apply(events, declared_there)
 
-    back = apply(events, here)
+    back = apply(events, declared_here)
 
     assert (back.spec().spec_id, back.schema().schema_id) == (0, 0)
     assert back.sort_order() == UNSORTED_SORT_ORDER
-    again = apply(events, there)
+    again = apply(events, declared_there)
     assert (again.spec().spec_id, len(again.metadata.specs()), len(again.metadata.schemas)) == (1, 2, 2)
     hourly = apply(events, declared(partition_by=["bucket(4, id)", "hour(at)"]))
     assert [field.field_id for field in hourly.spec().fields] == [1001, 1002]
@@ -253,13 +255,15 @@ def test_partition_field_that_an_engine_named_is_the_declared_one(lake: Lake) ->
 def test_partition_field_over_an_unfilled_column_goes_where_the_file_says_so(events: Lake) -> None:
     """A run can't write the table; the declared layout, which has no such field, is the way out."""
     columns = {name: column for name, column in DECLARED.items() if name != "at"}
-    given = {"table": TABLE, "kafka_columns": False, "columns": columns}
+    definition = {"table": TABLE, "kafka_columns": False, "columns": columns}
 
-    kept = compare(events.load_table(TABLE), Destination.model_validate(given))
-    dropped = compare(events.load_table(TABLE), Destination.model_validate(given | {"partition_by": ["id"]}))
+    comparison = compare(events.load_table(TABLE), Destination.model_validate(definition))
+    dropped = compare(events.load_table(TABLE), Destination.model_validate(definition | {"partition_by": ["id"]}))
 
-    assert kept.refused == kept.unfit == ("partition field at_day: the pipeline does not fill its column at",)
-    assert (dropped.refused, dropped.unfit) == ((), kept.unfit)
+    assert (
+        comparison.refused == comparison.unfit == ("partition field at_day: the pipeline does not fill its column at",)
+    )
+    assert (dropped.refused, dropped.unfit) == ((), comparison.unfit)
 
 
 def test_key_changes_where_no_row_was_merged_by_another(lake: Lake) -> None:

@@ -51,9 +51,9 @@ def events(lake: Lake) -> Lake:
     return lake
 
 
-def of(path: str, kind: ChangeKind, to: str = "") -> SchemaChange:
+def change_of(path: str, kind: ChangeKind, data_type: str = "") -> SchemaChange:
     """A change, its path with slashes."""
-    return SchemaChange(tuple(path.split("/")), kind, to)
+    return SchemaChange(tuple(path.split("/")), kind, data_type)
 
 
 def ask(lake: Lake, *changes: SchemaChange, **layout: tuple[str, ...]) -> tuple[SchemaChange, ...]:
@@ -63,12 +63,12 @@ def ask(lake: Lake, *changes: SchemaChange, **layout: tuple[str, ...]) -> tuple[
 
 def types(lake: Lake) -> dict[str, str]:
     """Path -> type of every field, from the catalog."""
-    found: dict[str, str] = {}
+    changes_found: dict[str, str] = {}
 
     def walk(path: str, fields: Iterable[NestedField]) -> None:
         for field in fields:
             inner = field.field_type
-            found[f"{path}{field.name}"] = str(inner) if inner.is_primitive else "…"
+            changes_found[f"{path}{field.name}"] = str(inner) if inner.is_primitive else "…"
             match inner:
                 case StructType():
                     walk(f"{path}{field.name}/", inner.fields)
@@ -78,22 +78,25 @@ def types(lake: Lake) -> dict[str, str]:
                     walk(f"{path}{field.name}/", [inner.value_field])
 
     walk("", lake.load_table(TABLE).schema().fields)
-    return found
+    return changes_found
 
 
 CHANGES = [
-    (of("note", "add", "string"), {"note": "string"}),
-    (of("note.of", "add", "long"), {"note.of": "long"}),
-    (of("shop", "add", "struct<name: string, at: list<long>>"), {"shop/name": "string", "shop/at/element": "long"}),
-    (of("place/zip", "add", "string"), {"place/zip": "string"}),
-    (of("lines/element/count", "add", "long"), {"lines/element/count": "long"}),
-    (of("tags/value/by", "add", "map<string, double>"), {"tags/value/by/value": "double"}),
-    (of("a.b/x", "add", "boolean"), {"a.b/x": "boolean"}),
-    (of("id", "widen", "long"), {"id": "long"}),
-    (of("price", "widen", "double"), {"price": "double"}),
-    (of("amount", "widen", "decimal(20,2)"), {"amount": "decimal(20, 2)"}),
-    (of("place/number", "widen", "long"), {"place/number": "long"}),
-    (of("a.b/c.d", "widen", "long"), {"a.b/c.d": "long"}),
+    (change_of("note", "add", "string"), {"note": "string"}),
+    (change_of("note.of", "add", "long"), {"note.of": "long"}),
+    (
+        change_of("shop", "add", "struct<name: string, at: list<long>>"),
+        {"shop/name": "string", "shop/at/element": "long"},
+    ),
+    (change_of("place/zip", "add", "string"), {"place/zip": "string"}),
+    (change_of("lines/element/count", "add", "long"), {"lines/element/count": "long"}),
+    (change_of("tags/value/by", "add", "map<string, double>"), {"tags/value/by/value": "double"}),
+    (change_of("a.b/x", "add", "boolean"), {"a.b/x": "boolean"}),
+    (change_of("id", "widen", "long"), {"id": "long"}),
+    (change_of("price", "widen", "double"), {"price": "double"}),
+    (change_of("amount", "widen", "decimal(20,2)"), {"amount": "decimal(20, 2)"}),
+    (change_of("place/number", "widen", "long"), {"place/number": "long"}),
+    (change_of("a.b/c.d", "widen", "long"), {"a.b/c.d": "long"}),
 ]
 
 
@@ -106,14 +109,18 @@ def test_change_reaches_exactly_its_column(events: Lake, change: SchemaChange, e
 
     after = types(events)
     assert {path: after[path] for path in expected} == expected
-    assert {path: of for path, of in after.items() if path in before and path not in expected} == {
-        path: of for path, of in before.items() if path not in expected
+    assert {path: type_name for path, type_name in after.items() if path in before and path not in expected} == {
+        path: type_name for path, type_name in before.items() if path not in expected
     }
 
 
 def test_field_ids_are_unique(events: Lake) -> None:
     """Every field of nested new columns gets an id of its own, never one that the table had."""
-    ask(events, of("shop", "add", "struct<name: string, at: list<long>>"), of("place/zip", "add", "string"))
+    ask(
+        events,
+        change_of("shop", "add", "struct<name: string, at: list<long>>"),
+        change_of("place/zip", "add", "string"),
+    )
 
     metadata = events.load_table(TABLE).metadata
     new = metadata.schema().field_ids - SCHEMA.field_ids
@@ -148,7 +155,11 @@ def test_mapping_that_a_file_declares_gets_the_columns_of_its_commit(events: Lak
     mapping = {"field-id": 4, "names": ["place", "site"], "fields": [{"field-id": 5, "names": ["city"]}]}
     name = "schema.name-mapping.default"
     destination = Destination.model_validate({"table": TABLE, "properties": {name: json.dumps([mapping])}})
-    requested = (of(name, "property"), of("place/zip", "add", "string"), of("shop", "add", "list<long>"))
+    requested = (
+        change_of(name, "property"),
+        change_of("place/zip", "add", "string"),
+        change_of("shop", "add", "list<long>"),
+    )
 
     evolve(events, TableChanges(destination, requested))
 
@@ -161,26 +172,26 @@ def test_mapping_that_a_file_declares_gets_the_columns_of_its_commit(events: Lak
 
 def test_relaxed_column_becomes_optional(events: Lake) -> None:
     """A change that relaxes a column lets it be null."""
-    assert ask(events, of("id", "optional")) == (of("id", "optional"),)
+    assert ask(events, change_of("id", "optional")) == (change_of("id", "optional"),)
 
     assert not events.load_table(TABLE).schema().find_field("id").required
 
 
 def test_repeated_changes_make_no_commit(events: Lake) -> None:
     """What is there already makes no commit."""
-    changes = [change for change, _ in CHANGES] + [of("id", "optional")]
+    changes = [change for change, _ in CHANGES] + [change_of("id", "optional")]
     ask(events, *changes)
-    there = events.load_table(TABLE).metadata_location
+    location = events.load_table(TABLE).metadata_location
 
     assert ask(events, *changes) == ()
-    assert events.load_table(TABLE).metadata_location == there
+    assert events.load_table(TABLE).metadata_location == location
 
 
 def test_wider_column_stays_wide(events: Lake) -> None:
     """A table whose column is wider than asked for stays as it is."""
-    ask(events, of("id", "widen", "long"))
+    ask(events, change_of("id", "widen", "long"))
 
-    assert ask(events, of("id", "widen", "int"), of("id", "add", "int")) == ()
+    assert ask(events, change_of("id", "widen", "int"), change_of("id", "add", "int")) == ()
     assert types(events)["id"] == "long"
 
 
@@ -188,11 +199,11 @@ def test_changes_of_two_pipelines_are_both_kept(events: Lake) -> None:
     """A rival's change in the middle of the commit is kept: the table gets both, under ids that differ."""
     rival = elsewhere(events)
 
-    theirs = of("other", "add", "string"), of("shop", "add", "struct<a: long>")
+    theirs = change_of("other", "add", "string"), change_of("shop", "add", "struct<a: long>")
     follow(events, overtaken(lambda: ask(rival, *theirs)))
-    made = ask(events, of("note", "add", "string"), of("shop", "add", "struct<b: long>"))
+    changed = ask(events, change_of("note", "add", "string"), change_of("shop", "add", "struct<b: long>"))
 
-    assert made == (of("note", "add", "string"), of("shop", "add", "struct<b: long>"))
+    assert changed == (change_of("note", "add", "string"), change_of("shop", "add", "struct<b: long>"))
     assert {"other", "note", "shop/a", "shop/b"} <= types(events).keys()
     schema = events.load_table(TABLE).schema()
     assert len({field.field_id for field in schema.fields}) == len(schema.fields)
@@ -207,7 +218,7 @@ def test_unreadable_note_of_changes_is_named(events: Lake, text: str) -> None:
     expected = f"table {TABLE}: property {key} is not readable"
     with pytest.raises(Terminal, match=expected):
         undecided_changes(events.load_table(TABLE).metadata, "p", TABLE, 0)
-    request = TableChanges(Destination(table=TABLE), (of("note", "add", "string"),), "p", 1)
+    request = TableChanges(Destination(table=TABLE), (change_of("note", "add", "string"),), "p", 1)
     with pytest.raises(Terminal, match=expected):
         evolve(events, request)
     assert "note" not in types(events)
@@ -217,22 +228,22 @@ def test_lost_answer_adds_the_column_once(events: Lake) -> None:
     """A commit that landed although an error came is told as made, and made once."""
     follow(events, answer_lost(OSError("connection reset")))
 
-    assert ask(events, of("note", "add", "string")) == (of("note", "add", "string"),)
+    assert ask(events, change_of("note", "add", "string")) == (change_of("note", "add", "string"),)
     assert len(events.load_table(TABLE).metadata.schemas) == 2
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        of("id", "add", "string"),
-        of("place", "add", "string"),
-        of("price", "add", "struct<a: long>"),
-        of("lines", "add", "list<string>"),
-        of("id", "widen", "string"),
-        of("amount", "widen", "decimal(20,3)"),
-        of("price", "widen", "long"),
-        of("id/x", "add", "long"),
-        of("tags/key", "widen", "long"),
+        change_of("id", "add", "string"),
+        change_of("place", "add", "string"),
+        change_of("price", "add", "struct<a: long>"),
+        change_of("lines", "add", "list<string>"),
+        change_of("id", "widen", "string"),
+        change_of("amount", "widen", "decimal(20,3)"),
+        change_of("price", "widen", "long"),
+        change_of("id/x", "add", "long"),
+        change_of("tags/key", "widen", "long"),
     ],
     ids=str,
 )
@@ -242,16 +253,16 @@ def test_column_of_another_type_stays_as_it_is(events: Lake, change: SchemaChang
 
     assert ask(events, change) == ()
     assert types(events) == before
-    assert ask(events, change, of("note", "add", "string")) == (of("note", "add", "string"),)
+    assert ask(events, change, change_of("note", "add", "string")) == (change_of("note", "add", "string"),)
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (of("PRICE", "add", "double"), {}),
-        (of("Place/City", "add", "string"), {}),
-        (of("PLACE", "add", "struct<City: string, zip: string>"), {"place/zip": "string"}),
-        (of("ID", "widen", "long"), {"id": "long"}),
+        (change_of("PRICE", "add", "double"), {}),
+        (change_of("Place/City", "add", "string"), {}),
+        (change_of("PLACE", "add", "struct<City: string, zip: string>"), {"place/zip": "string"}),
+        (change_of("ID", "widen", "long"), {"id": "long"}),
     ],
     ids=str,
 )
@@ -264,10 +275,12 @@ def test_spelling_of_a_concurrent_change_is_the_column(
     assert types(events) == before | expected
 
 
-@pytest.mark.parametrize("change", [of("gone/zip", "add", "string"), of("gone", "widen", "long")], ids=str)
+@pytest.mark.parametrize(
+    "change", [change_of("gone/zip", "add", "string"), change_of("gone", "widen", "long")], ids=str
+)
 def test_column_dropped_meanwhile_does_not_stop_other_changes(events: Lake, change: SchemaChange) -> None:
     """A change of a column that is not there any more is left to the next look, which asks for the whole column."""
-    assert ask(events, change, of("note", "add", "string")) == (of("note", "add", "string"),)
+    assert ask(events, change, change_of("note", "add", "string")) == (change_of("note", "add", "string"),)
 
 
 def test_partition_field_comes_in_the_commit_of_its_column(events: Lake) -> None:
@@ -276,8 +289,8 @@ def test_partition_field_comes_in_the_commit_of_its_column(events: Lake) -> None
 
     ask(
         events,
-        of("at", "add", "timestamptz"),
-        of("kind", "add", "string"),
+        change_of("at", "add", "timestamptz"),
+        change_of("kind", "add", "string"),
         partition_by=("day(at)", "bucket(16, kind)", "truncate(4, kind)", "kind", "id", "hour(later)"),
         sort_by=("kind desc", "day(at)", "later"),
     )
@@ -285,8 +298,10 @@ def test_partition_field_comes_in_the_commit_of_its_column(events: Lake) -> None
     table = events.load_table(TABLE)
     assert [field.name for field in table.spec().fields] == ["at_day", "kind_bucket", "kind_truncate", "kind"]
     assert [str(field.transform) for field in table.spec().fields] == ["day", "bucket[16]", "truncate[4]", "identity"]
-    assert [of.metadata_file for of in table.metadata.metadata_log] == [location]
-    assert [(table.schema().find_column_name(of.source_id), str(of.transform)) for of in table.sort_order().fields] == [
+    assert [entry.metadata_file for entry in table.metadata.metadata_log] == [location]
+    assert [
+        (table.schema().find_column_name(field.source_id), str(field.transform)) for field in table.sort_order().fields
+    ] == [
         ("kind", "identity"),
         ("at", "day"),
     ]
@@ -295,9 +310,9 @@ def test_partition_field_comes_in_the_commit_of_its_column(events: Lake) -> None
 def test_partition_field_of_a_later_column_is_added(events: Lake) -> None:
     """A column that comes later brings its field to those that are there; the old spec stays for the old files."""
     fields = ("day(at)", "kind")
-    ask(events, of("at", "add", "timestamptz"), partition_by=fields)
+    ask(events, change_of("at", "add", "timestamptz"), partition_by=fields)
 
-    ask(events, of("kind", "add", "string"), partition_by=fields)
+    ask(events, change_of("kind", "add", "string"), partition_by=fields)
 
     metadata = events.load_table(TABLE).metadata
     assert [field.name for field in metadata.spec().fields] == ["at_day", "kind"]
@@ -308,7 +323,7 @@ def test_partition_field_of_a_later_column_is_added(events: Lake) -> None:
 def test_column_type_without_its_partition_transform_is_refused(events: Lake) -> None:
     """A column that comes as text can't be partitioned by day: nothing is changed, and both are named."""
     with pytest.raises(Terminal, match=r"day\(at\) can't partition a column of type string"):
-        ask(events, of("at", "add", "string"), partition_by=("day(at)",))
+        ask(events, change_of("at", "add", "string"), partition_by=("day(at)",))
 
     assert "at" not in types(events)
 
@@ -318,28 +333,28 @@ def test_conflicts_of_schema_changes_are_retried_a_bounded_number_of_times(event
     follow(events, *[never_arrived(CommitFailedException("somebody else"))] * 5)
 
     with pytest.raises(Retryable, match="changing the schema of table"):
-        ask(events, of("note", "add", "string"))
+        ask(events, change_of("note", "add", "string"))
 
 
 @pytest.mark.parametrize(
-    ("properties", "change", "said"),
+    ("properties", "change", "message"),
     [
-        ({"write.format.default": "orc"}, of("at", "add", "time"), "at would be time, a type that Spark"),
+        ({"write.format.default": "orc"}, change_of("at", "add", "time"), "at would be time, a type that Spark"),
         (
             {"write.format.default": "orc"},
-            of("refs", "add", "list<struct<at: time>>"),
+            change_of("refs", "add", "list<struct<at: time>>"),
             "refs.element.at would be time, a type that Spark",
         ),
-        ({}, of("id_bucket", "add", "int"), "id_bucket is the name of a partition field"),
-        ({}, of("a", "add", "struct<b: int>"), "multiple fields for name a.b"),
+        ({}, change_of("id_bucket", "add", "int"), "id_bucket is the name of a partition field"),
+        ({}, change_of("a", "add", "struct<b: int>"), "multiple fields for name a.b"),
     ],
 )
 def test_change_that_an_engine_cannot_take_is_refused(
-    events: Lake, properties: dict[str, str], change: SchemaChange, said: str
+    events: Lake, properties: dict[str, str], change: SchemaChange, message: str
 ) -> None:
     """Told before anything is decided: behind the decision the batch would wait for ever."""
     before = events.load_table(TABLE).metadata_location
     declared = {"table": TABLE, "partition_by": ["bucket(4, id)"], "properties": properties}
-    with pytest.raises(Terminal, match=said):
+    with pytest.raises(Terminal, match=message):
         evolve(events, TableChanges(Destination.model_validate(declared), (change,)))
     assert events.load_table(TABLE).metadata_location == before

@@ -24,28 +24,28 @@ TABLE = "shop.events"
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "price", LongType()))
 
 
-def destination(**given: Any) -> Destination:
+def destination(**options: Any) -> Destination:
     """A destination that follows its records."""
-    return Destination.model_validate({"table": TABLE, "kafka_columns": False, "evolve": "widen", **given})
+    return Destination.model_validate({"table": TABLE, "kafka_columns": False, "evolve": "widen", **options})
 
 
 @pytest.mark.parametrize("declared", [{"Price": "long"}, {"id": "long", "PRICE": "double"}])
 def test_column_declared_in_another_case_is_refused(lake: Lake, declared: dict[str, str]) -> None:
     """Where case means nothing it would be the same column twice, which no record fills: named before the table gets it."""
     lake.create_table(TABLE, SCHEMA, UNPARTITIONED, TABLE_PROPERTIES)
-    table, of = lake.load_table(TABLE), destination(columns=declared)
+    table, destination_now = lake.load_table(TABLE), destination(columns=declared)
 
     with pytest.raises(Terminal, match=r"the table has price, with field_names: case_insensitive the same column"):
-        check_destination(table, of, fold=True)
-    assert compare(table, of, fold=True).by_run == ()
+        check_destination(table, destination_now, fold=True)
+    assert compare(table, destination_now, fold=True).by_run == ()
 
-    check_destination(table, of)
-    assert len(compare(table, of).by_run) == 1
+    check_destination(table, destination_now)
+    assert len(compare(table, destination_now).by_run) == 1
 
 
 def test_log_of_a_merged_table_gets_its_declared_columns(lake: Lake) -> None:
     """A column that comes to a merged table comes to its log: both are told of it by the one list of columns."""
-    given = {
+    definition = {
         "table": TABLE,
         "write": "upsert",
         "identifier": ["id"],
@@ -57,21 +57,21 @@ def test_log_of_a_merged_table_gets_its_declared_columns(lake: Lake) -> None:
         "name": "p",
         "source": {"topics": ["t"]},
         "engine": "spark",
-        "destinations": [{**given, "columns": columns}],
+        "destinations": [{**definition, "columns": columns}],
     }
     table, log = Pipeline.model_validate(body).destinations
-    for of in (table, log):
-        old = of.model_copy(update={"columns": {"id": of.columns["id"]}})
-        lake.create_table(of.table, declared_schema(old), UNPARTITIONED, TABLE_PROPERTIES)
+    for destination in (table, log):
+        old = destination.model_copy(update={"columns": {"id": destination.columns["id"]}})
+        lake.create_table(destination.table, declared_schema(old), UNPARTITIONED, TABLE_PROPERTIES)
 
-        check_destination(lake.load_table(of.table), of)
-        evolve(lake, TableChanges(of, compare(lake.load_table(of.table), of).by_run))
+        check_destination(lake.load_table(destination.table), destination)
+        evolve(lake, TableChanges(destination, compare(lake.load_table(destination.table), destination).by_run))
 
-        assert lake.load_table(of.table).schema().fields[-1].name == "name"
-        check_destination(lake.load_table(of.table), of)
+        assert lake.load_table(destination.table).schema().fields[-1].name == "name"
+        check_destination(lake.load_table(destination.table), destination)
 
 
-@pytest.mark.parametrize("given", [{"columns": {"id": "long", "town": "string"}}, {}], ids=["declared", "brought"])
+@pytest.mark.parametrize("options", [{"columns": {"id": "long", "town": "string"}}, {}], ids=["declared", "brought"])
 @pytest.mark.parametrize(
     ("field", "transform", "partition_by", "way_out"),
     [
@@ -81,19 +81,19 @@ def test_log_of_a_merged_table_gets_its_declared_columns(lake: Lake) -> None:
     ],
 )
 def test_partition_field_name_that_a_renamed_column_still_has_is_refused(
-    lake: Lake, field: str, transform: str, partition_by: list[str], way_out: list[str], given: dict[str, Any]
+    lake: Lake, field: str, transform: str, partition_by: list[str], way_out: list[str], options: dict[str, Any]
 ) -> None:
     """No engine reads a table with a name twice in its spec: refused before the column is there, and the way out goes."""
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "city", StringType()))
     spec = PartitionSpec(PartitionField(2, 1000, parse_transform(transform), field))
     lake.create_table(TABLE, schema, spec, TABLE_PROPERTIES)
     before = lake.load_table(TABLE)
-    of = destination(partition_by=partition_by, **given)
-    changes = compare(before, of).by_run or (SchemaChange(("town",), "add", "string"),)
+    partitioned = destination(partition_by=partition_by, **options)
+    changes = compare(before, partitioned).by_run or (SchemaChange(("town",), "add", "string"),)
 
     for look in (
-        lambda: plan_changes(before, TableChanges(of, changes)),
-        lambda: evolve(lake, TableChanges(of, changes)),
+        lambda: plan_changes(before, TableChanges(partitioned, changes)),
+        lambda: evolve(lake, TableChanges(partitioned, changes)),
     ):
         with pytest.raises(Terminal, match=f"{field} is the name of a partition field of column city") as refusal:
             look()

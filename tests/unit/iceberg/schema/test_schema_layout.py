@@ -27,7 +27,7 @@ def test_table_has_the_layout_of_its_file(lake: Lake) -> None:
     created(lake)
 
     assert described(lake.load_table(LAYOUT.table)) == EXPECTED
-    landed = [of for file in land(lake, orders()) for of in file["id"].to_pylist()]
+    landed = [number for file in land(lake, orders()) for number in file["id"].to_pylist()]
     assert sorted(landed) == sorted(order["id"] for order in orders())
     read = lake.load_table(LAYOUT.table).scan().to_arrow().sort_by("id")["id"].to_pylist()
     assert read == list(range(40))
@@ -40,14 +40,14 @@ def sorted_table(lake: Lake, *fields: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "key", "reverse"),
     [
-        (("id",), lambda of: of["id"], False),
-        (("id desc",), lambda of: of["id"], True),
-        (("name", "id desc"), lambda of: (of["name"] is not None, of["name"] or "", -of["id"]), False),
-        (("name nulls last", "id"), lambda of: (of["name"] is None, of["name"] or "", of["id"]), False),
-        (("truncate(1, name)", "id"), lambda of: (of["name"] is not None, of["id"]), False),
+        (("id",), lambda row: row["id"], False),
+        (("id desc",), lambda row: row["id"], True),
+        (("name", "id desc"), lambda row: (row["name"] is not None, row["name"] or "", -row["id"]), False),
+        (("name nulls last", "id"), lambda row: (row["name"] is None, row["name"] or "", row["id"]), False),
+        (("truncate(1, name)", "id"), lambda row: (row["name"] is not None, row["id"]), False),
         (
             ("hour(at)", "id"),
-            lambda of: (of["at"] is not None, of["at"] and of["at"].timestamp() // 3600, of["id"]),
+            lambda row: (row["at"] is not None, row["at"] and row["at"].timestamp() // 3600, row["id"]),
             False,
         ),
     ],
@@ -75,9 +75,9 @@ def test_order_that_cannot_be_computed_keeps_rows(lake: Lake) -> None:
             update.asc(name, IdentityTransform())
     rows = pa.table({"id": [3, 1, 2], "at": [{"place": "b"}, {"place": "a"}, None]})
 
-    found = sorted_rows(rows, lake.load_table("shop.odd").metadata)
+    ordered = sorted_rows(rows, lake.load_table("shop.odd").metadata)
 
-    assert found["id"].to_pylist() == [1, 2, 3]
+    assert ordered["id"].to_pylist() == [1, 2, 3]
     assert sorted_rows(rows.select(["at"]), lake.load_table("shop.odd").metadata) == rows.select(["at"])
 
 
@@ -104,7 +104,7 @@ def test_default_null_order_follows_the_direction() -> None:
 
     fields = declared_order(declared, declared_schema(declared)).fields
 
-    assert [(of.direction, of.null_order) for of in fields] == [
+    assert [(field.direction, field.null_order) for field in fields] == [
         (SortDirection.ASC, NullOrder.NULLS_FIRST),
         (SortDirection.DESC, NullOrder.NULLS_LAST),
         (SortDirection.ASC, NullOrder.NULLS_LAST),

@@ -14,7 +14,7 @@ from frazil.kafka.client import client
 from frazil.kafka.client.client import Admin, AdminPool
 from frazil.kafka.client.cluster import Cluster
 
-HERE = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})
+LOCAL = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})
 
 
 class Broken:
@@ -38,17 +38,17 @@ class Broken:
 
 def test_session_never_reuses_a_failed_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look has a loan of its own: a client that failed is not lent to the next one, nor kept by a session."""
-    made: list[Cluster] = []
+    clusters: list[Cluster] = []
 
     def make(cluster: Cluster) -> Admin:
-        made.append(cluster)
+        clusters.append(cluster)
         return Admin(cluster, cast("Any", Broken()))
 
     monkeypatch.setattr(client, "_ADMINS", AdminPool(make))
 
     for _ in range(2):
         with pytest.raises(Retryable):
-            log_ends(HERE, [("orders", 0)])
+            log_ends(LOCAL, [("orders", 0)])
 
-    assert made == [HERE, HERE]
+    assert clusters == [LOCAL, LOCAL]
     assert client._ADMINS._clients == []

@@ -10,12 +10,12 @@ import pytest
 from frazil.kafka.client.client import IDLE_SECONDS, OLDEST_SECONDS, Admin, AdminPool
 from frazil.kafka.client.cluster import Cluster
 
-HERE = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})
-THERE = Cluster("other", {"bootstrap.servers": "127.0.0.1:9093"})
+LOCAL = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092"})
+ELSEWHERE = Cluster("other", {"bootstrap.servers": "127.0.0.1:9093"})
 NEW_PASSWORD = Cluster("local", {"bootstrap.servers": "127.0.0.1:9092", "sasl.password": "new"})
 
 
-class Asked:
+class FakeAdmin:
     """Stands for an admin client."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -35,44 +35,44 @@ class Lab:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.admins = AdminPool(cast("Any", Asked), lambda: self.now)
+        self.admins = AdminPool(cast("Any", FakeAdmin), lambda: self.now)
 
-    def ask(self, cluster: Cluster = HERE) -> Any:
+    def ask(self, cluster: Cluster = LOCAL) -> Any:
         """Ask, and tell which client was asked."""
-        with self.admins.lend(cluster) as asked:
-            return asked
+        with self.admins.lend(cluster) as admin:
+            return admin
 
 
 def fail(lab: Lab) -> Admin:
     """A question that fails."""
-    with pytest.raises(LookupError), lab.admins.lend(HERE) as asked:
+    with pytest.raises(LookupError), lab.admins.lend(LOCAL) as admin:
         raise LookupError
-    return asked
+    return admin
 
 
 def test_all_requests_of_a_cluster_share_one_client() -> None:
     """All questions to a cluster go to one client, whoever asks meanwhile; other addresses or credentials are another one."""
     lab = Lab()
-    with lab.admins.lend(HERE) as first, lab.admins.lend(HERE) as second:
+    with lab.admins.lend(LOCAL) as first, lab.admins.lend(LOCAL) as second:
         assert first is second
     assert lab.ask() is first
-    assert len({id(of) for of in (lab.ask(), lab.ask(THERE), lab.ask(NEW_PASSWORD))}) == 3
+    assert len({id(admin) for admin in (lab.ask(), lab.ask(ELSEWHERE), lab.ask(NEW_PASSWORD))}) == 3
 
 
 def test_old_client_errors_do_not_explain_a_new_failure() -> None:
     """What a client reported while nobody asked is forgotten before the next question, and never while others ask."""
     lab = Lab()
-    with lab.admins.lend(HERE) as asked, lab.admins.lend(HERE):
-        assert cast("Any", asked).begun_anew == 0
+    with lab.admins.lend(LOCAL) as admin, lab.admins.lend(LOCAL):
+        assert cast("Any", admin).begun_anew == 0
     assert lab.ask().begun_anew == 1
 
 
 def test_failed_client_is_replaced() -> None:
     """After a failure the next question has a new client; the old one is closed when its last user is through."""
     lab = Lab()
-    with lab.admins.lend(HERE) as other:
+    with lab.admins.lend(LOCAL) as second_admin:
         failed = cast("Any", fail(lab))
-        assert failed is other
+        assert failed is second_admin
         assert failed.closed == 0
         assert lab.ask() is not failed
     assert failed.closed == 1
@@ -84,7 +84,7 @@ def test_idle_clients_are_closed(seconds: float, *, is_kept: bool) -> None:
     lab = Lab()
     first = lab.ask()
     lab.now += seconds
-    lab.ask(THERE)
+    lab.ask(ELSEWHERE)
     assert first.closed == (not is_kept)
 
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from confluent_kafka import (
-    TIMESTAMP_CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME,
-    TIMESTAMP_NOT_AVAILABLE,
-    Message,
-)
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
 
 from frazil.kafka.client.messages import to_batch
 from frazil.records.model.rows import KAFKA_SCHEMA, UNREAD_BYTES
@@ -30,10 +25,10 @@ def rows(*messages: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_null_and_empty_stay_apart() -> None:
     """No key or value is null, an empty one is empty."""
-    found = rows({"key": None, "value": b""}, {"key": b"", "value": None})
+    message_rows = rows({"key": None, "value": b""}, {"key": b"", "value": None})
 
-    assert [(row["key"], row["value"]) for row in found] == [(None, b""), (b"", None)]
-    assert [(row["topic"], row["partition"], row["offset"]) for row in found] == [
+    assert [(row["key"], row["value"]) for row in message_rows] == [(None, b""), (b"", None)]
+    assert [(row["topic"], row["partition"], row["offset"]) for row in message_rows] == [
         ("t", 3, 0),
         ("t", 3, 1),
     ]
@@ -41,39 +36,39 @@ def test_null_and_empty_stay_apart() -> None:
 
 def test_headers_keep_order_and_nulls() -> None:
     """Headers keep order, repeated names and null values; a record without any has null."""
-    found = rows({"headers": [("b", b"1"), ("a", None), ("b", b"")]}, {"headers": None})
+    message_rows = rows({"headers": [("b", b"1"), ("a", None), ("b", b"")]}, {"headers": None})
 
-    assert found[0]["headers"] == [
+    assert message_rows[0]["headers"] == [
         {"key": "b", "value": b"1"},
         {"key": "a", "value": None},
         {"key": "b", "value": b""},
     ]
-    assert found[1]["headers"] is None
+    assert message_rows[1]["headers"] is None
 
 
 def test_timestamp_keeps_unit_and_type() -> None:
     """Milliseconds become microseconds UTC, the type gets Kafka's number."""
     ms = 1_663_027_200_123
-    found = rows(
+    message_rows = rows(
         {"timestamp": (TIMESTAMP_CREATE_TIME, ms)},
         {"timestamp": (TIMESTAMP_LOG_APPEND_TIME, ms)},
         {"timestamp": (TIMESTAMP_NOT_AVAILABLE, -1)},
     )
 
-    at = datetime(2022, 9, 13, 0, 0, 0, 123_000, tzinfo=UTC)
-    assert [(row["timestamp"], row["timestamp_type"]) for row in found] == [
-        (at, 0),
-        (at, 1),
+    instant = datetime(2022, 9, 13, 0, 0, 0, 123_000, tzinfo=UTC)
+    assert [(row["timestamp"], row["timestamp_type"]) for row in message_rows] == [
+        (instant, 0),
+        (instant, 1),
         (None, None),
     ]
 
 
 def test_invalid_timestamp_becomes_null() -> None:
     """A time beyond what microseconds can hold is null; its record and the others stay."""
-    found = rows({"timestamp": (TIMESTAMP_CREATE_TIME, 1_663_027_200_123_000_000)}, {"value": b"v"})
+    message_rows = rows({"timestamp": (TIMESTAMP_CREATE_TIME, 1_663_027_200_123_000_000)}, {"value": b"v"})
 
-    assert [row["timestamp"] for row in found] == [None, datetime(1970, 1, 1, tzinfo=UTC)]
-    assert found[1]["value"] == b"v"
+    assert [row["timestamp"] for row in message_rows] == [None, datetime(1970, 1, 1, tzinfo=UTC)]
+    assert message_rows[1]["value"] == b"v"
 
 
 def message(offset: int, **parts: Any) -> Message:

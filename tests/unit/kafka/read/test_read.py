@@ -52,22 +52,22 @@ def message(offset: int, code: int | None = None) -> Message:
 )
 def test_end_of_partition_is_not_a_record(messages: list[Message], reached: int) -> None:
     """The end of the partition says which offset comes next; a record says that the one after it does."""
-    of = reading()
-    of.records_in_ranges(messages)
+    reader = reading()
+    reader.records_in_ranges(messages)
 
-    assert of.reached[PLACE] == reached
+    assert reader.reached[PLACE] == reached
 
 
 def test_records_outside_the_range_are_left_out() -> None:
     """Records before and behind it, and of partitions that nobody asked for, stay out."""
-    other = Message(topic="t", partition=4, offset=5)
-    of = reading()
+    second_message = Message(topic="t", partition=4, offset=5)
+    reader = reading()
 
-    found = of.records_in_ranges([message(0), message(9), message(10), other])
+    records = reader.records_in_ranges([message(0), message(9), message(10), second_message])
 
-    assert [record.offset() for record in found] == [0, 9]
-    assert not of.open_ranges
-    assert of.records_in_ranges([message(11)]) == []
+    assert [record.offset() for record in records] == [0, 9]
+    assert not reader.open_ranges
+    assert reader.records_in_ranges([message(11)]) == []
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,16 @@ def test_error_among_records_ends_the_range(code: int, kind: type[Exception], la
 
 def test_error_behind_a_finished_range_is_ignored() -> None:
     """What a partition reports once its range has been read is of no matter."""
-    of = reading()
+    reader = reading()
 
-    assert [record.offset() for record in of.records_in_ranges([message(9), message(10, KafkaError._BAD_MSG)])] == [9]
+    assert [record.offset() for record in reader.records_in_ranges([message(9), message(10, KafkaError._BAD_MSG)])] == [
+        9
+    ]
 
 
 def test_silence_is_reported_with_its_cause() -> None:
     """An error of no partition is told if nothing comes any more."""
-    of = reading()
+    reader = reading()
 
-    assert of.records_in_ranges([Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]) == []
-    assert [error.code() for error in of.client_errors] == [KafkaError.GROUP_AUTHORIZATION_FAILED]
+    assert reader.records_in_ranges([Message(error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))]) == []
+    assert [error.code() for error in reader.client_errors] == [KafkaError.GROUP_AUTHORIZATION_FAILED]

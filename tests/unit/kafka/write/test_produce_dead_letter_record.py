@@ -28,7 +28,7 @@ LETTER: dict[str, Any] = {
 }
 
 
-def sent(**changes: Any) -> OutgoingRecord:
+def outgoing(**changes: Any) -> OutgoingRecord:
     letters = pa.RecordBatch.from_pylist([LETTER | changes], schema=DEAD_SCHEMA)
     (record,) = letter_records(letters, "shop", BatchMark(7, "b7", 0))
     return record
@@ -36,7 +36,7 @@ def sent(**changes: Any) -> OutgoingRecord:
 
 def test_headers_are_those_of_kafka_connect() -> None:
     """Names and values to the byte: UTF-8 texts, numbers in decimals, stages by Kafka Connect's names."""
-    assert sent().headers == (
+    assert outgoing().headers == (
         ("__connect.errors.topic", b"orders"),
         ("__connect.errors.partition", b"3"),
         ("__connect.errors.offset", b"1099511627776"),
@@ -54,28 +54,28 @@ def test_headers_are_those_of_kafka_connect() -> None:
 
 def test_dead_letter_header_names_its_table() -> None:
     """Letters of one record for two tables differ in a header; one of the whole record has none."""
-    assert sent(destination="shop.orders").headers[-1] == ("frazil.destination", b"shop.orders")
-    assert "frazil.destination" not in dict(sent(destination=None).headers)
+    assert outgoing(destination="shop.orders").headers[-1] == ("frazil.destination", b"shop.orders")
+    assert "frazil.destination" not in dict(outgoing(destination=None).headers)
 
 
 def test_record_survives_the_dead_letter_topic() -> None:
     """Key, value, headers (repeated, null and empty ones, even named like Kafka Connect's) and time in milliseconds."""
     own = [("a", b"1"), ("a", None), ("", b""), ("__connect.errors.topic", b"first")]
 
-    found = sent(headers=[{"key": key, "value": value} for key, value in own])
+    record = outgoing(headers=[{"key": key, "value": value} for key, value in own])
 
-    assert (found.key, found.value, found.timestamp_ms) == (b"\x00k", b"\xffv", 1_700_000_000_123)
-    assert list(found.headers[: len(own)]) == own
-    assert len(found.headers) == len(own) + 12
+    assert (record.key, record.value, record.timestamp_ms) == (b"\x00k", b"\xffv", 1_700_000_000_123)
+    assert list(record.headers[: len(own)]) == own
+    assert len(record.headers) == len(own) + 12
 
 
 @pytest.mark.parametrize("key", [None, b"", b"k"])
 @pytest.mark.parametrize("value", [None, b""])
 def test_null_stays_null(key: bytes | None, value: bytes | None) -> None:
     """A tombstone stays one, and nothing stays nothing."""
-    found = sent(key=key, value=value)
+    record = outgoing(key=key, value=value)
 
-    assert (found.key, found.value) == (key, value)
+    assert (record.key, record.value) == (key, value)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_null_stays_null(key: bytes | None, value: bytes | None) -> None:
 )
 def test_invalid_timestamp_still_makes_a_dead_letter(timestamp: int | None, sent_as: int | None) -> None:
     """No time, one that Kafka takes for none, and one that Python has no date for."""
-    assert sent(timestamp=timestamp).timestamp_ms == sent_as
+    assert outgoing(timestamp=timestamp).timestamp_ms == sent_as
 
 
 def test_every_stage_has_a_name_of_kafka_connect() -> None:

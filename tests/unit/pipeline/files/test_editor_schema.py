@@ -27,7 +27,10 @@ BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def problems(schema: Draft202012Validator, document: dict[str, Any]) -> list[str]:
-    return [f"{of.json_path}: {of.message}" for of in schema.iter_errors(json.loads(json.dumps(document, default=str)))]
+    return [
+        f"{error.json_path}: {error.message}"
+        for error in schema.iter_errors(json.loads(json.dumps(document, default=str)))
+    ]
 
 
 def files() -> list[Path]:
@@ -51,15 +54,15 @@ def test_editor_accepts_shipped_settings(file: str) -> None:
 )
 def test_editor_accepts_examples_of_the_docs(page: str) -> None:
     """Readers copy short forms, and both spellings of options."""
-    parts = [yaml.safe_load(of) for of in BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))]
+    parts = [yaml.safe_load(block) for block in BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))]
     examples = [SHAPE | part for part in parts if "registries" not in part]
 
     assert examples
-    assert [found for each in examples if (found := problems(PIPELINE, each))] == []
+    assert [mistakes for each in examples if (mistakes := problems(PIPELINE, each))] == []
 
 
 @pytest.mark.parametrize(
-    ("wrong", "at"),
+    ("wrong", "path"),
     [
         ({"intervall": "1m"}, "intervall"),
         ({"value": {"format": "json", "delimter": ";"}}, "$.value"),
@@ -70,12 +73,12 @@ def test_editor_accepts_examples_of_the_docs(page: str) -> None:
         ),
     ],
 )
-def test_editor_underlines_mistakes(wrong: dict[str, Any], at: str) -> None:
+def test_editor_underlines_mistakes(wrong: dict[str, Any], path: str) -> None:
     """The schema may be looser than the models, but an unknown key and a wrong type are seen while they are typed."""
-    found = problems(PIPELINE, SHAPE | wrong)
+    mistakes = problems(PIPELINE, SHAPE | wrong)
 
-    assert found
-    assert at in found[0]
+    assert mistakes
+    assert path in mistakes[0]
 
 
 def test_editor_accepts_a_reference_in_place_of_a_number() -> None:

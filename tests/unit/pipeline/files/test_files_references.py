@@ -80,6 +80,6 @@ def test_two_connections_of_one_variable_are_refused(tmp_path: Path) -> None:
 
 def test_written_properties_are_read_back_unchanged() -> None:
     """This holds for all keys and values, including Java's special characters."""
-    given = {"a=b: c": " #!\\ x\t\r\n", "ü": "", "plain": "a=b:c"}
+    variables = {"a=b: c": " #!\\ x\t\r\n", "ü": "", "plain": "a=b:c"}
 
-    assert files.read(files.write(given)) == given
+    assert files.read(files.write(variables)) == variables

@@ -64,7 +64,7 @@ def judged(project: Path) -> dict[str, tuple[str, ...]]:
         "FRAZIL_SETTINGS": str(project / "settings.yaml"),
         "FRAZIL_PIPELINES": str(project / "pipelines"),
     }
-    return {Path(of.file).name: of.problems for of in judge([], ENV | variables)}
+    return {Path(verdict.file).name: verdict.problems for verdict in judge([], ENV | variables)}
 
 
 def problems_of(path: Path, references: References) -> list[str]:
@@ -126,11 +126,11 @@ def test_complaint_about_a_pipeline_does_not_quote_values_of_references(
     path = tmp_path / "orders.yaml"
     path.write_text(PIPELINE.replace(old, new).replace("}, partition_by", ", id2: long}\n    partition_by").rstrip("}"))
 
-    found = problems_of(path, References(ENV, {}).allowing(["env:STORE_SECRET"]))
+    problems = problems_of(path, References(ENV, {}).allowing(["env:STORE_SECRET"]))
 
-    assert found
-    assert all(SECRET not in problem for problem in found)
-    assert any(problem.startswith(where) for problem in found)
+    assert problems
+    assert all(SECRET not in problem for problem in problems)
+    assert any(problem.startswith(where) for problem in problems)
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,12 @@ def test_task_of_one_pipeline_reads_one_file(tmp_path: Path, read: list[str]) ->
     """Loading one pipeline reads one file of many; an unknown name reads all files, and is an error."""
     for name in ("orders", "pizzas", "returns"):
         (tmp_path / f"{name}.yaml").write_text(FILE.format(name))
-    found = Pipelines(tmp_path, NONE)
+    pipelines = Pipelines(tmp_path, NONE)
 
-    assert found.get("pizzas").name == "pizzas"
+    assert pipelines.get("pizzas").name == "pizzas"
     assert read == ["pizzas.yaml"]
     with pytest.raises(Terminal, match="did you mean 'pizzas'"):
-        found.get("pizza")
+        pipelines.get("pizza")
     assert len(read) == 4
 
 
@@ -65,11 +65,11 @@ def test_two_spellings_of_one_name_are_both_refused(tmp_path: Path, read: list[s
     (tmp_path / "a.yaml").write_text(FILE.format("orders"))
     (tmp_path / "b.yaml").write_text(copy)
 
-    found = Pipelines(tmp_path, NONE)
+    pipelines = Pipelines(tmp_path, NONE)
 
-    assert found.find("orders") is None
+    assert pipelines.find("orders") is None
     assert {"a.yaml", "b.yaml"} <= set(read)
-    assert [error.file.name for error in found.broken] == ["a.yaml", "b.yaml"]
+    assert [error.file.name for error in pipelines.broken] == ["a.yaml", "b.yaml"]
 
 
 def test_missing_folder_is_refused(tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ def test_two_files_with_one_name_are_both_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(FILE.format("orders"))
     (tmp_path / "b.yaml").write_text(FILE.format("orders") + "owner: copy\n")
 
-    found = load_pipelines(tmp_path, NONE)
+    pipelines = load_pipelines(tmp_path, NONE)
 
-    assert not found.usable
-    assert [error.file.name for error in found.broken] == ["a.yaml", "b.yaml"]
-    assert all("a.yaml" in str(error) and "b.yaml" in str(error) for error in found.broken)
+    assert not pipelines.usable
+    assert [error.file.name for error in pipelines.broken] == ["a.yaml", "b.yaml"]
+    assert all("a.yaml" in str(error) and "b.yaml" in str(error) for error in pipelines.broken)
 
 
 def test_folder_without_pipelines_is_valid(tmp_path: Path) -> None:

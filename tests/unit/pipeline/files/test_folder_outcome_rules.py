@@ -16,15 +16,15 @@ from frazil.pipeline.models.pipeline_file import Pipeline
 NAMES = ("TOKEN", "QUOTED", "DOLLAR")
 PLAIN = References({}, {})
 SECRET = References(
-    {"TOKEN": "s3cr3t", "QUOTED": 'a"b', "DOLLAR": "ab${cd"}, {}, frozenset(f"env:{of}" for of in NAMES)
+    {"TOKEN": "s3cr3t", "QUOTED": 'a"b', "DOLLAR": "ab${cd"}, {}, frozenset(f"env:{name}" for name in NAMES)
 )
 
 
-def pipeline(**given: Any) -> dict[str, Any]:
+def pipeline(**options: Any) -> dict[str, Any]:
     """A pipeline file as text."""
     destination = {"table": "a.b", "columns": {"x": {"type": "string", "from": ["y", "z"]}}, "partition_by": ["x"]}
-    of = {"name": "p", "source": {"topics": ["t"]}, "destinations": [destination], "interval": "7m"}
-    return of | given
+    definition = {"name": "p", "source": {"topics": ["t"]}, "destinations": [destination], "interval": "7m"}
+    return definition | options
 
 
 def loaded(tmp_path: Path, file: dict[str, Any], references: References = PLAIN) -> Pipeline:
@@ -75,11 +75,11 @@ def test_rules_are_read_back_by_their_hash(tmp_path: Path, file: dict[str, Any])
     text = rules_text(former)
     for path in schemas.iterdir():
         path.write_text("another one")
-    found = pipeline_of(text, loaded(tmp_path, pipeline(interval="1h")), former.outcome_fingerprint, PLAIN)
+    rebuilt = pipeline_of(text, loaded(tmp_path, pipeline(interval="1h")), former.outcome_fingerprint, PLAIN)
 
-    assert found.outcome_fingerprint == former.outcome_fingerprint
-    assert (found.value, found.key) == (former.value, former.key)
-    assert (found.transforms, found.destinations) == (former.transforms, former.destinations)
+    assert rebuilt.outcome_fingerprint == former.outcome_fingerprint
+    assert (rebuilt.value, rebuilt.key) == (former.value, former.key)
+    assert (rebuilt.transforms, rebuilt.destinations) == (former.transforms, former.destinations)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_dates_of_yaml_are_read_back(tmp_path: Path, kind: str, default: str) ->
     path = tmp_path / "p.yaml"
     path.write_text(json.dumps(file).replace('"DEFAULT"', default))
     former = load_pipeline(path, PLAIN)
-    found = pipeline_of(rules_text(former), former, former.outcome_fingerprint, PLAIN)
+    rebuilt = pipeline_of(rules_text(former), former, former.outcome_fingerprint, PLAIN)
 
-    assert found.outcome_fingerprint == former.outcome_fingerprint
+    assert rebuilt.outcome_fingerprint == former.outcome_fingerprint
 
 
 @pytest.mark.parametrize("value", ["${env:TOKEN}", "x ${env:QUOTED} ${env:TOKEN} y", "${env:DOLLAR}$${env:TOKEN}"])

@@ -92,10 +92,10 @@ def test_defaults_are_the_documented_ones(load: Load) -> None:
 )
 def test_misspelt_key_is_refused_with_the_nearest_one(complaints: Complaints, text: str, expected: list[str]) -> None:
     """An unknown key is an error with its path and the most similar key of that place."""
-    found = complaints(text)
+    problems_of_text = complaints(text)
 
-    assert len(found) == len(expected)
-    assert all(problem.startswith(start) for problem, start in zip(found, expected, strict=True))
+    assert len(problems_of_text) == len(expected)
+    assert all(problem.startswith(start) for problem, start in zip(problems_of_text, expected, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ def test_all_mistakes_are_reported_at_once(complaints: Complaints) -> None:
     """So a file can be corrected in one go."""
     text = GOOD.replace("long", "lng").replace("[orders]", "[orders], clustr: a") + "start: x\n"
 
-    found = {problem.split(":")[0] for problem in complaints(text)}
+    keys = {problem.split(":")[0] for problem in complaints(text)}
 
-    assert found == {"start", "source.clustr", "destinations.0.columns.id.type"}
+    assert keys == {"start", "source.clustr", "destinations.0.columns.id.type"}
 
 
 @pytest.mark.parametrize(
@@ -252,9 +252,9 @@ def test_missing_reference_is_reported(complaints: Complaints, text: str, expect
 
 def test_missing_references_are_reported_together(complaints: Complaints) -> None:
     """One error names all missing variables of a file, also those in lists."""
-    found = complaints(GOOD.replace("[orders]", "['${env:A}', '${env:B}']") + "owner: ${env:C}\n")
+    problems_of_text = complaints(GOOD.replace("[orders]", "['${env:A}', '${env:B}']") + "owner: ${env:C}\n")
 
-    assert [problem.split(":")[0] for problem in found] == ["source.topics.0", "source.topics.1", "owner"]
+    assert [problem.split(":")[0] for problem in problems_of_text] == ["source.topics.0", "source.topics.1", "owner"]
 
 
 def test_file_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
@@ -278,21 +278,21 @@ def test_one_broken_file_leaves_the_good_ones_usable(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("")
     (tmp_path / "payments.yaml").write_text(GOOD.replace("orders", "payments") + "interval: 999999999999d\n")
 
-    found = load_pipelines(tmp_path, REFERENCES)
+    loaded = load_pipelines(tmp_path, REFERENCES)
 
-    assert sorted(found.usable) == ["orders", "pizzas"]
-    assert {error.file.name for error in found.broken} == {
+    assert sorted(loaded.usable) == ["orders", "pizzas"]
+    assert {error.file.name for error in loaded.broken} == {
         "bytes.yaml",
         "date.yaml",
         "deep.yaml",
         "empty.yaml",
         "payments.yaml",
     }
-    assert found.get("orders").name == "orders"
+    assert loaded.get("orders").name == "orders"
     with pytest.raises(ConfigError, match="too long an interval"):
-        found.get("payments")
+        loaded.get("payments")
     with pytest.raises(Terminal, match="did you mean 'orders'") as caught:
-        found.get("order")
+        loaded.get("order")
     assert "known pipelines: orders, pizzas" in str(caught.value)
 
 

@@ -65,14 +65,16 @@ def test_hostile_value_is_refused_where_it_stands_and_other_pipelines_load(
     bad = pipelines / "bad.yaml"
     bad.write_text(BAD + line)
 
-    found = load_pipelines(pipelines, NONE)
+    loaded = load_pipelines(pipelines, NONE)
 
-    assert list(found.usable) == ["good"]
-    [error] = found.broken
+    assert list(loaded.usable) == ["good"]
+    [error] = loaded.broken
     assert error.file == bad
     assert error.problems[0].startswith(problem)
     stated_owner(bad)
-    verdicts = {Path(of.file).name: of.problems for of in judge([], {"FRAZIL_PIPELINES": str(pipelines)})}
+    verdicts = {
+        Path(verdict.file).name: verdict.problems for verdict in judge([], {"FRAZIL_PIPELINES": str(pipelines)})
+    }
     assert verdicts["good.yaml"] == ()
     assert verdicts["bad.yaml"][0].startswith(problem)
 
@@ -112,12 +114,12 @@ def test_unforeseen_error_names_the_file_and_quotes_no_value(
     (pipelines / "bad.yaml").write_text(BAD + "value: {format: avro, schema_file: a.avsc}\n")
     monkeypatch.setattr("frazil.pipeline.files.load._with_schema", fail)
 
-    found = load_pipelines(pipelines, NONE)
+    loaded = load_pipelines(pipelines, NONE)
 
-    assert list(found.usable) == ["good"]
-    [problem] = found.broken[0].problems
+    assert list(loaded.usable) == ["good"]
+    [problem] = loaded.broken[0].problems
     assert problem.startswith(f"file: can't be read: {unexpected.__name__} in {Path(__file__).name}, line ")
-    assert "hunter2" not in f"{found.broken[0]}{found.broken[0].__context__}"
+    assert "hunter2" not in f"{loaded.broken[0]}{loaded.broken[0].__context__}"
 
 
 def test_reference_in_the_name_of_a_schema_file_is_not_quoted_resolved(pipelines: Path) -> None:

@@ -29,7 +29,7 @@ TYPES = (
     *("string", "uuid", "fixed[4]", "binary", "struct<a: int>", "list<int>", "map<string, int>"),
 )
 
-WITH = {
+FORMAT_KEYS = {
     "json": {},
     "json-envelope": {},
     "avro": {"registry": "main"},
@@ -39,7 +39,7 @@ WITH = {
 }
 """What a format needs to be told."""
 
-MEANT = {
+OPTIONS = {
     "registry": ("main", {"avro", "protobuf", "json-schema"}),
     "schema": ("{}", {"avro", "protobuf"}),
     "schema_file": ("order.avsc", {"avro", "protobuf"}),
@@ -55,7 +55,7 @@ MEANT = {
 }
 """Option -> a value of it, and the formats that have it."""
 
-TAKEN = {
+LEGAL = {
     "identity": set(TYPES[:14]),
     "day": {"date", "timestamp", "timestamptz"},
     "hour": {"timestamp", "timestamptz"},
@@ -65,7 +65,7 @@ TAKEN = {
 """How a table is partitioned -> the types of columns that it may be by, as Iceberg's specification has them."""
 
 
-def found(tmp_path: Path, **parts: Any) -> list[str]:
+def load_problems(tmp_path: Path, **parts: Any) -> list[str]:
     """The problems of a file with one destination and a column `id`, unless the parts replace them. YAML includes JSON."""
     columns = parts.pop("columns", {"id": "long"})
     body = {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b", "columns": columns}]}
@@ -83,45 +83,47 @@ def found(tmp_path: Path, **parts: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("half", ["value", "key"])
-@pytest.mark.parametrize("option", MEANT)
+@pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("name", FORMATS)
 def test_option_of_another_format_is_refused(tmp_path: Path, half: str, option: str, name: str) -> None:
     """Otherwise the option would have no effect, and its author would not know."""
-    given, formats = MEANT[option]
+    option_value, formats = OPTIONS[option]
     if name in formats or (half == "key" and option == "duplicate_keys"):
         return
-    told = found(tmp_path, **{half: {"format": name, **WITH.get(name, {}), option: given}})
+    problems = load_problems(tmp_path, **{half: {"format": name, **FORMAT_KEYS.get(name, {}), option: option_value}})
 
     words = "fields of format json have types" if (option, name) == ("fields", "json") else "is for format "
-    assert len(told) == 1
-    assert told[0].startswith(f"{half}.{option}: {words}")
+    assert len(problems) == 1
+    assert problems[0].startswith(f"{half}.{option}: {words}")
 
 
-@pytest.mark.parametrize("by", TAKEN)
-@pytest.mark.parametrize("of", TYPES)
-def test_column_that_cannot_partition_a_table_is_refused(tmp_path: Path, by: str, of: str) -> None:
+@pytest.mark.parametrize("partition_field", LEGAL)
+@pytest.mark.parametrize("type_name", TYPES)
+def test_column_that_cannot_partition_a_table_is_refused(tmp_path: Path, partition_field: str, type_name: str) -> None:
     """The catalog would refuse to make the table, after the first records were read."""
-    field = {"identity": "c", "bucket": "bucket(4, c)", "truncate": "truncate(4, c)"}.get(by, f"{by}(c)")
-    told = found(tmp_path, table={"partition_by": ["id", field]}, **column(type=of))
+    field = {"identity": "c", "bucket": "bucket(4, c)", "truncate": "truncate(4, c)"}.get(
+        partition_field, f"{partition_field}(c)"
+    )
+    problems = load_problems(tmp_path, table={"partition_by": ["id", field]}, **column(type=type_name))
 
-    if of in TAKEN[by]:
-        assert told == []
+    if type_name in LEGAL[partition_field]:
+        assert problems == []
     else:
-        assert len(told) == 1
-        assert told[0].startswith("destinations.0.partition_by.1: ")
-        assert f"'c' is {of}" in told[0]
+        assert len(problems) == 1
+        assert problems[0].startswith("destinations.0.partition_by.1: ")
+        assert f"'c' is {type_name}" in problems[0]
 
 
 @pytest.mark.parametrize(("parts", "expected"), IMPOSSIBLE, ids=[expected for _, expected in IMPOSSIBLE])
 def test_impossible_file_is_refused_by_its_key(tmp_path: Path, parts: dict[str, Any], expected: str) -> None:
     """The file has one error, which begins with the key."""
-    assert [line[: len(expected)] for line in found(tmp_path, **parts)] == [expected]
+    assert [line[: len(expected)] for line in load_problems(tmp_path, **parts)] == [expected]
 
 
 @pytest.mark.parametrize("kind", ["DebeziumTransform", "DmsTransform", "MongoDebezium"])
 def test_envelope_of_undeclared_json_before_transforms_is_refused(tmp_path: Path, kind: str) -> None:
     """Before transforms a JSON value has only the fields of the columns, or declared ones, so that an envelope is lost."""
-    *lacking, remedy = found(tmp_path, transforms=[{"type": kind}])
+    *lacking, remedy = load_problems(tmp_path, transforms=[{"type": kind}])
 
     assert lacking
     assert all(line.startswith(f"transforms.0: {kind}: no field ") for line in lacking)
@@ -153,4 +155,4 @@ POSSIBLE: list[dict[str, Any]] = [
 @pytest.mark.parametrize("parts", POSSIBLE)
 def test_possible_files_are_accepted(tmp_path: Path, parts: dict[str, Any]) -> None:
     """Only certain problems are reported."""
-    assert found(tmp_path, **parts) == []
+    assert load_problems(tmp_path, **parts) == []

@@ -57,8 +57,10 @@ def test_key_whose_attribute_has_another_name_is_told_by_its_key(tmp_path: Path)
     with pytest.raises(ConfigError, match=r"\.to: .* does not fit; expected: `smtp`: addresses that the mail goes to"):
         load_settings(path, References({"ADDRESS": "a@example.org"}, {}))
 
-    other = AlertSettings.model_validate({"channels": {**CHANNELS, "mail": {**CHANNELS["mail"], "to": ["b@c"]}}})
-    assert [change.path for change in key_changes(SETTINGS, other)] == ["channels.mail.to"]
+    second_settings = AlertSettings.model_validate(
+        {"channels": {**CHANNELS, "mail": {**CHANNELS["mail"], "to": ["b@c"]}}}
+    )
+    assert [change.path for change in key_changes(SETTINGS, second_settings)] == ["channels.mail.to"]
 
 
 def test_every_channel_is_notified_by_default():

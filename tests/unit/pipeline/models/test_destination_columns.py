@@ -40,7 +40,7 @@ def test_column_options_reach_the_decoder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "message"),
     [
         ({"type": "long", "from": []}, "takes the whole value as JSON; the type is long"),
         ({"type": "variant"}, "type variant takes the whole value, or the whole key: write from"),
@@ -55,7 +55,7 @@ def test_column_options_reach_the_decoder() -> None:
         ({"type": "long", "from": 3}, "expected a name or a list of names"),
     ],
 )
-def test_option_that_has_no_meaning_is_refused(column: dict[str, object], said: str) -> None:
+def test_option_that_has_no_meaning_is_refused(column: dict[str, object], message: str) -> None:
     """It would be ignored otherwise, and its author would not know."""
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         Column.model_validate(column)

@@ -40,10 +40,10 @@ def test_partition_field_of_a_misspelled_column_is_refused() -> None:
         Destination(table="a.t", partition_by=("day(ts)",), **DECLARED, evolve="add")
 
 
-@pytest.mark.parametrize("given", [{"columns": {"id": "long"}, "evolve": "add"}, {}], ids=["evolves", "no columns"])
-def test_refusal_of_undeclared_columns_needs_columns_that_stay(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"columns": {"id": "long"}, "evolve": "add"}, {}], ids=["evolves", "no columns"])
+def test_refusal_of_undeclared_columns_needs_columns_that_stay(options: dict[str, Any]) -> None:
     """Where records bring columns the file is never all that there is."""
     with pytest.raises(ValidationError, match="undeclared_columns: refuse needs declared columns with evolve: none"):
-        Destination.model_validate({"table": "shop.orders", "undeclared_columns": "refuse", **given})
+        Destination.model_validate({"table": "shop.orders", "undeclared_columns": "refuse", **options})
     fixed = {"table": "shop.orders", "undeclared_columns": "refuse", "columns": {"id": "long"}}
     assert Destination.model_validate(fixed).undeclared_columns == "refuse"

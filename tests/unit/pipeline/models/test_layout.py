@@ -14,12 +14,12 @@ from frazil.pipeline.models.layout import SortField, parse_partition_field, pars
 COLUMNS = {"id": "long", "at": "timestamp", "name": "string", "tags": "list<string>", "at_day": "date"}
 
 
-def destination(**of: Any) -> Destination:
-    return Destination.model_validate({"table": "shop.orders", "columns": COLUMNS} | of)
+def destination(**options: Any) -> Destination:
+    return Destination.model_validate({"table": "shop.orders", "columns": COLUMNS} | options)
 
 
 @pytest.mark.parametrize(
-    ("of", "said"),
+    ("options", "message"),
     [
         ({"sort_by": ["nr"]}, "'nr' is not a column of shop.orders"),
         ({"sort_by": ["tags"]}, "'tags' is list<string>, which has no order"),
@@ -40,10 +40,10 @@ def destination(**of: Any) -> Destination:
         ),
     ],
 )
-def test_layout_that_cannot_be_made_is_refused(of: dict[str, Any], said: str) -> None:
+def test_layout_that_cannot_be_made_is_refused(options: dict[str, Any], message: str) -> None:
     """Said when the file is read, with what to write instead where that can be told."""
-    with pytest.raises(ValidationError, match=re.escape(said)):
-        destination(**of)
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        destination(**options)
 
 
 def test_every_spelling_of_iceberg_is_accepted() -> None:
@@ -52,8 +52,8 @@ def test_every_spelling_of_iceberg_is_accepted() -> None:
     assert (named.name, named.column, named.transform, named.size) == ("shard", "id", "bucket", 16)
     assert parse_partition_field("identity(id)") == parse_partition_field("id")
     assert parse_partition_field("as").column == "as"
-    made = destination(partition_by=["day(at) as on_day", "bucket(4, id)", "bucket(8, id) as b8"])
-    assert [of.name for of in made.partition_fields] == ["on_day", "id_bucket", "b8"]
+    layout = destination(partition_by=["day(at) as on_day", "bucket(4, id)", "bucket(8, id) as b8"])
+    assert [field.name for field in layout.partition_fields] == ["on_day", "id_bucket", "b8"]
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_invalid_or_reserved_branch_is_refused(branch: str) -> None:
 
 def test_number_among_the_properties_is_accepted() -> None:
     """YAML reads 3 and true as what they look like; properties are texts."""
-    made = destination(properties={"format-version": 3, "write.x": True, "write.y": "Z"})
-    assert made.properties == {"format-version": "3", "write.x": "true", "write.y": "Z"}
+    layout = destination(properties={"format-version": 3, "write.x": True, "write.y": "Z"})
+    assert layout.properties == {"format-version": "3", "write.x": "true", "write.y": "Z"}

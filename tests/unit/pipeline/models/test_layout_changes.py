@@ -18,15 +18,15 @@ COLUMNS = {"id": {"type": "long", "required": True}, "name": "string", "price": 
 DEBEZIUM = {"format": "debezium"}
 
 
-def pipeline(engine: str = "spark", **of: Any) -> Pipeline:
-    destination = {"table": "shop.customers", "columns": COLUMNS} | of
+def pipeline(engine: str = "spark", **options: Any) -> Pipeline:
+    destination = {"table": "shop.customers", "columns": COLUMNS} | options
     return Pipeline.model_validate(
         {"name": "customers", "source": {"topics": ["c"]}, "destinations": [destination], "engine": engine}
     )
 
 
 @pytest.mark.parametrize(
-    ("of", "said"),
+    ("options", "message"),
     [
         ({"write": "upsert", "identifier": ["nr"]}, "identifier names 'nr', which is no declared column"),
         ({"write": "upsert", "identifier": ["id", "id"]}, "identifier names a column twice"),
@@ -63,14 +63,14 @@ def pipeline(engine: str = "spark", **of: Any) -> Pipeline:
         ),
     ],
 )
-def test_table_that_cannot_be_merged_is_refused(of: dict[str, Any], said: str) -> None:
+def test_table_that_cannot_be_merged_is_refused(options: dict[str, Any], message: str) -> None:
     """Said when the file is read, not when the first change comes."""
-    with pytest.raises(ValidationError, match=re.escape(said)):
-        pipeline(**of)
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        pipeline(**options)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"format": "debezium", "op": "op"}, "op is not for format debezium"),
         ({"format": "op_column"}, "format op_column needs op"),
@@ -81,9 +81,9 @@ def test_table_that_cannot_be_merged_is_refused(of: dict[str, Any], said: str) -
         ({"format": "envelope", "values": {"truncate": ["all"]}}, "values.truncate"),
     ],
 )
-def test_changes_are_described_in_exactly_one_way(changes: dict[str, Any], said: str) -> None:
+def test_changes_are_described_in_exactly_one_way(changes: dict[str, Any], message: str) -> None:
     """A format that describes itself takes no words of the file, and one that does not needs them."""
-    with pytest.raises(ValidationError, match=re.escape(said)):
+    with pytest.raises(ValidationError, match=re.escape(message)):
         pipeline(write="cdc", identifier=["id"], changes=changes)
 
 

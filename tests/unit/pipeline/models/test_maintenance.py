@@ -11,12 +11,12 @@ from frazil.pipeline.models.maintenance import Compaction, Maintenance
 from frazil.pipeline.models.pipeline_file import Pipeline
 
 
-def maintenance(**of: Any) -> Maintenance:
-    return Maintenance.model_validate(of)
+def maintenance(**options: Any) -> Maintenance:
+    return Maintenance.model_validate(options)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"orphans": {"older_than": "2d"}}, "less than 3d"),
         ({"orphans": {"every": "0 3 * * *"}}, "no duration"),
@@ -28,26 +28,26 @@ def maintenance(**of: Any) -> Maintenance:
         ({"stats": {"min_change": 0}}, "greater than 0"),
     ],
 )
-def test_impossible_value_is_refused(given: dict[str, Any], said: str) -> None:
+def test_impossible_value_is_refused(options: dict[str, Any], message: str) -> None:
     """What can't be meant is refused when the file is read. Orphans younger than three days may be a batch's."""
-    with pytest.raises(ValidationError, match=said):
-        maintenance(**given)
+    with pytest.raises(ValidationError, match=message):
+        maintenance(**options)
 
 
 def test_step_of_a_table_replaces_that_of_the_pipeline() -> None:
     """A step that a table names stands instead of the pipeline's; the others stay; `false` leaves the table alone."""
-    found = maintenance(
+    rules = maintenance(
         compaction={"min_files": 3},
         manifests=False,
         tables={"a.b": {"compaction": {"min_deletes": 2}, "orphans": False}, "a.c": False},
     )
-    own = found.for_table("a.b")
+    own = rules.for_table("a.b")
     assert own is not None
     assert (own.compaction, own.manifests, own.orphans) == (Compaction(min_deletes=2), False, False)
-    other = found.for_table("a.d")
-    assert other is not None
-    assert (other.compaction, bool(other.orphans)) == (Compaction(min_files=3), True)
-    assert found.for_table("a.c") is None
+    rules_of_table = rules.for_table("a.d")
+    assert rules_of_table is not None
+    assert (rules_of_table.compaction, bool(rules_of_table.orphans)) == (Compaction(min_files=3), True)
+    assert rules.for_table("a.c") is None
 
 
 def test_misspelt_table_is_refused() -> None:

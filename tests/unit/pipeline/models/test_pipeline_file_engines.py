@@ -47,15 +47,15 @@ def plan(records: int, *, waits: bool = False) -> RunPlan:
 
 def test_session_is_scheduled_by_its_own_interval() -> None:
     """Airflow starts a run when the one before it is over; without a session at every interval."""
-    kept = pipeline(interval="10s", session_for="10m")
+    session_pipeline = pipeline(interval="10s", session_for="10m")
 
-    assert kept.every == Interval(every=timedelta(seconds=10))
-    assert kept.schedule == Interval(every=timedelta(minutes=10))
+    assert session_pipeline.every == Interval(every=timedelta(seconds=10))
+    assert session_pipeline.schedule == Interval(every=timedelta(minutes=10))
     assert pipeline(interval="2m").schedule == Interval(every=timedelta(minutes=2))
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({"interval": "10s"}, "shorter than a minute.*session_for"),
         ({"interval": "0s", "session_for": "10m"}, "shorter than a second"),
@@ -71,9 +71,9 @@ def test_session_is_scheduled_by_its_own_interval() -> None:
         ),
     ],
 )
-def test_invalid_session_is_refused(keys: dict[str, Any], said: str) -> None:
+def test_invalid_session_is_refused(keys: dict[str, Any], message: str) -> None:
     """What does not go together is refused before anything runs."""
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         pipeline(**keys)
 
 
@@ -110,5 +110,5 @@ def test_engine_behind_auto_must_exist() -> None:
     wrong = Settings.model_validate(SETTINGS | {"auto": {"engine": "sparc"}})
 
     assert list(unknown_names(pipeline(), wrong)) == []
-    (said,) = unknown_names(pipeline(engine="auto"), wrong)
-    assert "did you mean 'spark'?" in said
+    (problem,) = unknown_names(pipeline(engine="auto"), wrong)
+    assert "did you mean 'spark'?" in problem

@@ -19,7 +19,7 @@ def pipeline(tables: tuple[str, ...] = ("shop.a", "shop.b"), **more: Any) -> Pip
 
 
 @pytest.mark.parametrize(
-    ("route", "said"),
+    ("route", "message"),
     [
         ({}, "expected one of static, field and topic, found none"),
         ({"field": {"name": "to"}, "topic": {}}, "found field and topic"),
@@ -29,9 +29,9 @@ def pipeline(tables: tuple[str, ...] = ("shop.a", "shop.b"), **more: Any) -> Pip
         ({"static": {"field": "kind", "tables": {}}}, "at least 1 item"),
     ],
 )
-def test_route_that_leads_nowhere_is_refused(route: dict[str, Any], said: str) -> None:
+def test_route_that_leads_nowhere_is_refused(route: dict[str, Any], message: str) -> None:
     """Said when the file is read, not when a record comes."""
-    with pytest.raises(ValidationError, match=said.replace("(", r"\(")):
+    with pytest.raises(ValidationError, match=message.replace("(", r"\(")):
         pipeline(route=route)
 
 
@@ -69,8 +69,8 @@ def test_route_field_unknown_after_transforms_is_refused() -> None:
     steps = [{"type": "ReplaceField", "exclude": ["x"]}]
     route = {"static": {"field": "kind", "tables": {"shop.a": "a"}}}
     assert any(
-        "value.fields" in of or "must be declared" in of
-        for of in record_problems(pipeline(transforms=steps, route=route))
+        "value.fields" in problem or "must be declared" in problem
+        for problem in record_problems(pipeline(transforms=steps, route=route))
     )
     fields = {"fields": {"id": "long", "kind": "string"}}
     assert not record_problems(pipeline(transforms=steps, route=route, value=fields))

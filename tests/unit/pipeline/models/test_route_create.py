@@ -18,11 +18,11 @@ def pipeline(listed: tuple[str, ...] = (), create: dict[str, Any] | None = None,
     route = {"field": FIELD, "create": template} | more.pop("route", {})
     destinations = [{"table": table, "columns": {"id": "long"}} for table in listed]
     body = {"name": "orders", "source": {"topics": ["orders"]}, "destinations": destinations, "route": route}
-    return Pipeline.model_validate({name: of for name, of in (body | more).items() if of is not None})
+    return Pipeline.model_validate({name: part for name, part in (body | more).items() if part is not None})
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"route": {"field": {"name": "to"}}}, "is required with create: it limits the table names"),
         ({"create": {"columns": {"id": "long"}}}, "is required without destinations"),
@@ -45,9 +45,9 @@ def pipeline(listed: tuple[str, ...] = (), create: dict[str, Any] | None = None,
         ),
     ],
 )
-def test_impossible_template_is_refused(options: dict[str, Any], said: str) -> None:
+def test_impossible_template_is_refused(options: dict[str, Any], message: str) -> None:
     """Said when the file is read, not when a record names a table."""
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         pipeline(**options)
 
 
@@ -60,12 +60,12 @@ def test_pipeline_without_any_table_is_refused() -> None:
 def test_created_tables_follow_the_destinations_of_the_file() -> None:
     """They follow those of the file, in one order, as far as the route still lets records go there."""
     file = pipeline(("shop.listed",))
-    told = file.with_auto_created(["shop.b", "shop.a", "shop.secret", "shop.listed", "shop.b"])
-    assert told.tables == ("shop.listed", "shop.a", "shop.b")
-    assert told.auto_created == ("shop.a", "shop.b", "shop.listed", "shop.secret")
-    assert told.destination("shop.b").columns == file.destination("shop.listed").columns
-    assert told.with_auto_created(told.auto_created) == told
-    assert told.with_auto_created(["shop.c"]).tables == ("shop.listed", "shop.c")
+    created = file.with_auto_created(["shop.b", "shop.a", "shop.secret", "shop.listed", "shop.b"])
+    assert created.tables == ("shop.listed", "shop.a", "shop.b")
+    assert created.auto_created == ("shop.a", "shop.b", "shop.listed", "shop.secret")
+    assert created.destination("shop.b").columns == file.destination("shop.listed").columns
+    assert created.with_auto_created(created.auto_created) == created
+    assert created.with_auto_created(["shop.c"]).tables == ("shop.listed", "shop.c")
 
 
 def test_created_tables_leave_the_key_of_a_listed_table() -> None:
@@ -80,14 +80,14 @@ def test_created_tables_leave_the_key_of_a_listed_table() -> None:
 def test_created_tables_leave_the_fingerprint_of_the_file() -> None:
     """Fingerprint, home and namespace are the file's, however many tables were made."""
     for file in (pipeline(), pipeline(("eu.listed",), create={"columns": {"id": "long"}})):
-        told = file.with_auto_created(["shop.a"])
-        assert told.outcome_fingerprint == file.outcome_fingerprint
-        assert (told.namespace, told.home_catalog, told.ledger_table) == (
+        created = file.with_auto_created(["shop.a"])
+        assert created.outcome_fingerprint == file.outcome_fingerprint
+        assert (created.namespace, created.home_catalog, created.ledger_table) == (
             file.namespace,
             file.home_catalog,
             file.ledger_table,
         )
-        assert told.file == file
+        assert created.file == file
 
 
 def test_namespace_of_the_file_holds_ledger_and_dead_letters() -> None:

@@ -90,9 +90,9 @@ def test_possible_key_is_accepted(tmp_path: Path, parts: dict[str, Any]) -> None
 def test_column_that_no_key_can_fill_is_refused(tmp_path: Path, key: Any, column: Any, expected: str) -> None:
     """Where all keys have one shape, validation knows it."""
     columns = {"id": "long", "customer": {"from": "value", "part": "key", **column}}
-    found = record_problems(load(tmp_path, columns, key=key))
+    problems = record_problems(load(tmp_path, columns, key=key))
 
-    assert [problem[: len(expected)] for problem in found] == [expected]
+    assert [problem[: len(expected)] for problem in problems] == [expected]
 
 
 def test_unknown_registry_of_the_key_is_refused(tmp_path: Path) -> None:

@@ -21,16 +21,16 @@ ROWS = {"capture": "jdbc", "name": "rows", "topic": "rows", "database": "shop", 
 BY_TIME = {**ROWS, "mode": "timestamp", "timestamp_column": "changed_at"}
 
 
-def problems(tmp_path: Path, of: dict[str, Any]) -> str:
+def problems(tmp_path: Path, options: dict[str, Any]) -> str:
     path = tmp_path / "one.yaml"
-    path.write_text(json.dumps(of))
+    path.write_text(json.dumps(options))
     with pytest.raises(ConfigError) as caught:
         load_capture(path, NOTHING)
     return "\n".join(caught.value.problems)
 
 
 @pytest.mark.parametrize(
-    ("of", "said"),
+    ("options", "message"),
     [
         ({**LOGS, "capture": "files"}, "capture: expected file or jdbc, found 'files'"),
         ({**LOGS, "capture": ["file"]}, "capture: expected file or jdbc"),
@@ -51,15 +51,15 @@ def problems(tmp_path: Path, of: dict[str, Any]) -> str:
         ({**BY_TIME, "delay": "soon"}, "delay: 'soon' is no duration"),
     ],
 )
-def test_capture_that_cannot_run_is_refused(tmp_path: Path, of: dict[str, Any], said: str) -> None:
+def test_capture_that_cannot_run_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     """Every complaint begins with its key."""
-    assert said in problems(tmp_path, of)
+    assert message in problems(tmp_path, options)
 
 
 def test_shipped_examples_are_valid_and_inactive() -> None:
     """They can be used as they are, and are not in force."""
-    found = [load_capture(path, NOTHING) for path in sorted((ROOT / "include" / "captures").glob("*.example"))]
-    assert [type(of) for of in found] == [FileCapture, JdbcCapture]
+    captures = [load_capture(path, NOTHING) for path in sorted((ROOT / "include" / "captures").glob("*.example"))]
+    assert [type(capture) for capture in captures] == [FileCapture, JdbcCapture]
     assert load_captures(ROOT / "include" / "captures", NOTHING).usable == {}
 
 
@@ -67,8 +67,8 @@ def test_duplicate_capture_names_are_refused(tmp_path: Path) -> None:
     """Files of one name: none of them runs. Without a folder there are none."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(json.dumps(LOGS))
-    found = load_captures(tmp_path, NOTHING)
-    assert (found.usable, len(found.broken)) == ({}, 2)
+    captures = load_captures(tmp_path, NOTHING)
+    assert (captures.usable, len(captures.broken)) == ({}, 2)
     assert load_captures(tmp_path / "none", NOTHING).usable == {}
 
 

@@ -14,22 +14,22 @@ from frazil.pipeline.settings.settings import Settings, unfit_catalogs, unknown_
 SETTINGS = Settings.model_validate(
     {
         "clusters": {"local": {"bootstrap_servers": "x:1"}},
-        "catalogs": {of: {"uri": "sqlite:///x", "warehouse": "file:///x"} for of in ("cloud", "mirror")},
+        "catalogs": {catalog: {"uri": "sqlite:///x", "warehouse": "file:///x"} for catalog in ("cloud", "mirror")},
     }
 )
 
 
-def pipeline(*catalogs: str | None, **of: Any) -> Pipeline:
+def pipeline(*catalogs: str | None, **options: Any) -> Pipeline:
     destinations = [{"table": f"shop.t{n}", "columns": {"id": "long"}} for n in range(len(catalogs))]
     for number, catalog in enumerate(catalogs):
         destinations[number] |= {"catalog": catalog} if catalog else {}
-    return Pipeline.model_validate({"name": "p", "source": {"topics": ["t"]}, "destinations": destinations} | of)
+    return Pipeline.model_validate({"name": "p", "source": {"topics": ["t"]}, "destinations": destinations} | options)
 
 
 def test_ledger_is_in_the_catalog_of_the_first_destination() -> None:
     """It is where the first destination is; the pipeline's catalog is for those that name none."""
-    found = pipeline("cloud", None, "mirror", "cloud")
-    assert (found.home_catalog, found.catalogs) == ("cloud", ("cloud", "lake", "mirror"))
+    catalog_pipeline = pipeline("cloud", None, "mirror", "cloud")
+    assert (catalog_pipeline.home_catalog, catalog_pipeline.catalogs) == ("cloud", ("cloud", "lake", "mirror"))
     assert (pipeline(None).home_catalog, pipeline(None).catalogs) == ("lake", ("lake",))
 
 
@@ -38,12 +38,12 @@ def test_unknown_catalog_is_refused_by_its_key() -> None:
     assert list(unknown_names(pipeline("cloud", "miror"), SETTINGS)) == [
         "destinations.1.catalog: the settings have no 'miror' under catalogs, did you mean 'mirror'?"
     ]
-    assert [of.partition(":")[0] for of in unknown_names(pipeline("cloud", None), SETTINGS)] == ["catalog"]
+    assert [problem.partition(":")[0] for problem in unknown_names(pipeline("cloud", None), SETTINGS)] == ["catalog"]
 
 
 def test_one_table_name_in_two_catalogs_is_refused() -> None:
     """The ledger knows tables by their names, so two of one name would be taken for each other."""
-    same = [{"table": "shop.t", "columns": {"id": "long"}, "catalog": of} for of in ("cloud", "mirror")]
+    same = [{"table": "shop.t", "columns": {"id": "long"}, "catalog": catalog} for catalog in ("cloud", "mirror")]
     with pytest.raises(ValidationError, match="must be 4 tables"):
         pipeline("cloud", destinations=same)
 
@@ -67,9 +67,14 @@ def test_table_that_cannot_evolve_is_refused(kind: str, version: str, evolve: st
             },
         }
     )
-    to = {"table": "shop.t", "columns": {"id": "long"}, "evolve": evolve, "properties": {"format-version": version}}
-    found = list(unfit_catalogs(pipeline(destinations=[to]), settings))
-    assert [of.partition(":")[0] for of in found] == (["destinations.0.evolve"] if is_refused else [])
+    destination = {
+        "table": "shop.t",
+        "columns": {"id": "long"},
+        "evolve": evolve,
+        "properties": {"format-version": version},
+    }
+    problems = list(unfit_catalogs(pipeline(destinations=[destination]), settings))
+    assert [problem.partition(":")[0] for problem in problems] == (["destinations.0.evolve"] if is_refused else [])
 
 
 METASTORE = {"type": "hive", "uri": "thrift://a:9083, thrift://b:9083", "warehouse": "s3://lake"}
@@ -115,8 +120,8 @@ def test_metastore_refuses_what_it_has_no_place_for(kind: str, changes: dict[str
     settings = Settings.model_validate(
         {"clusters": {"local": {"bootstrap_servers": "x:1"}}, "catalogs": {"lake": METASTORE | {"type": kind}}}
     )
-    to = {"columns": {"id": "long"}, "evolve": "none", **changes}
+    destination = {"columns": {"id": "long"}, "evolve": "none", **changes}
 
-    keys = [problem.partition(":")[0] for problem in unfit_catalogs(pipeline(destinations=[to]), settings)]
+    keys = [problem.partition(":")[0] for problem in unfit_catalogs(pipeline(destinations=[destination]), settings)]
 
     assert keys[:1] == ([] if key is None else [key])

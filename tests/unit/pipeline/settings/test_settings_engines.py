@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from frazil.pipeline.settings.settings import EngineSettings, Settings
 
-ELSE = {
+VALID = {
     "clusters": {"local": {"bootstrap_servers": "a:1"}},
     "catalogs": {"lake": {"uri": "sqlite:///u", "warehouse": "w"}},
 }
@@ -21,7 +21,7 @@ def test_engine_starts_spark_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {"type": "connect", "url": "sc://spark:15002", "token": "t", "conf": {"spark.sql.shuffle.partitions": "8"}},
         {"type": "connect", "url": "sc://spark:15002/;use_ssl=true"},
@@ -30,13 +30,13 @@ def test_engine_starts_spark_by_default() -> None:
         {"type": "connect", "managed": True, "ui": True, "event_log": "s3a://logs/spark"},
     ],
 )
-def test_valid_server_is_accepted(given: dict[str, Any]) -> None:
+def test_valid_server_is_accepted(options: dict[str, Any]) -> None:
     """What the documentation shows is taken as it is."""
-    assert EngineSettings.model_validate(given).model_dump(exclude_unset=True) == given
+    assert EngineSettings.model_validate(options).model_dump(exclude_unset=True) == options
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("options", "expected"),
     [
         ({"url": "sc://a:1"}, "url: type submit has no such key"),
         ({"managed": True, "token": "hunter2"}, "managed, token: type submit has no such key"),
@@ -53,17 +53,17 @@ def test_valid_server_is_accepted(given: dict[str, Any]) -> None:
         ({"type": "connect", "managed": True, "connection": "c"}, "connection: a managed server has no such key"),
     ],
 )
-def test_key_of_another_engine_type_is_refused(given: dict[str, Any], expected: str) -> None:
+def test_key_of_another_engine_type_is_refused(options: dict[str, Any], expected: str) -> None:
     """What an engine can't use is refused by name."""
     with pytest.raises(ValidationError, match=expected):
-        EngineSettings.model_validate(given)
+        EngineSettings.model_validate(options)
 
 
 def test_second_managed_server_is_refused() -> None:
     """There is one; the message names both."""
     managed = {"type": "connect", "managed": True}
     with pytest.raises(ValidationError, match=r"a, b are managed"):
-        Settings.model_validate(ELSE | {"engines": {"a": managed, "b": managed}})
+        Settings.model_validate(VALID | {"engines": {"a": managed, "b": managed}})
 
 
 def test_token_is_not_shown() -> None:

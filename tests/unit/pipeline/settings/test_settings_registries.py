@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from frazil.pipeline.models.pipeline_file import Pipeline
 from frazil.pipeline.settings.settings import RegistrySettings, Settings, unknown_names
 
-ELSE = {
+VALID = {
     "clusters": {"local": {"bootstrap_servers": "a:1"}},
     "catalogs": {"lake": {"uri": "sqlite:///u", "warehouse": "w"}},
 }
@@ -16,7 +16,7 @@ ELSE = {
 
 def test_registry_is_optional() -> None:
     """Settings files that were written before stay valid."""
-    assert Settings.model_validate(ELSE).registries == {}
+    assert Settings.model_validate(VALID).registries == {}
 
 
 def test_keys_reach_the_client_under_its_own_names() -> None:
@@ -55,7 +55,7 @@ def test_no_secret_is_in_the_repr() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("options", "expected"),
     [
         ({"url": "registry:8081"}, "http://"),
         ({"url": "http://a,mock://b"}, "http://"),
@@ -67,17 +67,17 @@ def test_no_secret_is_in_the_repr() -> None:
         ({}, "url"),
     ],
 )
-def test_contradicting_registry_settings_are_refused(given: dict[str, object], expected: str) -> None:
+def test_contradicting_registry_settings_are_refused(options: dict[str, object], expected: str) -> None:
     """Found at validation, not by the first batch."""
     with pytest.raises(ValidationError, match=expected):
-        RegistrySettings.model_validate(given)
+        RegistrySettings.model_validate(options)
 
 
 GLUE = {"framing": "glue", "properties": {"glue.region": "eu-central-1"}}
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("options", "expected"),
     [
         ({"framing": "other", "url": "http://a"}, "framing"),
         ({"framing": "apicurio-content-id"}, "url is missing"),
@@ -87,10 +87,10 @@ GLUE = {"framing": "glue", "properties": {"glue.region": "eu-central-1"}}
         ({"framing": "glue", "properties": {"region": "x"}}, "properties.region: framing glue"),
     ],
 )
-def test_registry_that_does_not_fit_its_framing_is_refused(given: dict[str, object], expected: str) -> None:
+def test_registry_that_does_not_fit_its_framing_is_refused(options: dict[str, object], expected: str) -> None:
     """A key that a client does not have would be a setting that does nothing."""
     with pytest.raises(ValidationError, match=expected):
-        RegistrySettings.model_validate(given)
+        RegistrySettings.model_validate(options)
 
 
 def test_glue_needs_no_address() -> None:
@@ -101,7 +101,7 @@ def test_glue_needs_no_address() -> None:
 @pytest.mark.parametrize("half", ["value", "key"])
 def test_protobuf_is_refused_behind_another_frame_than_that_of_confluent(half: str) -> None:
     """Else each record would be a dead letter."""
-    settings = Settings.model_validate(ELSE | {"registries": {"glue": GLUE}})
+    settings = Settings.model_validate(VALID | {"registries": {"glue": GLUE}})
     destination = {"table": "a.b", "columns": {"id": "long"}}
     file = {"name": "p", "source": {"topics": ["t"]}, "value": {"format": "json"}, "destinations": [destination]}
 

@@ -33,9 +33,9 @@ column_types = st.recursive(
 
 
 @given(column_types)
-def test_type_survives_writing_and_reading(of: ColumnType) -> None:
+def test_type_survives_writing_and_reading(column_type: ColumnType) -> None:
     """The spelling that is kept in the model, hashed and compared, reads as the same type."""
-    assert parse_type(str(of)) == of
+    assert parse_type(str(column_type)) == column_type
 
 
 @given(st.text(alphabet="listmapucdeong<>(),:[]1230 _", max_size=30))
@@ -217,7 +217,7 @@ def test_poll_interval_is_read_in_all_forms(text: str, expected: timedelta) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [
         ({}, "needs records or bytes"),
         ({"every": "5s"}, "needs records or bytes"),
@@ -230,7 +230,7 @@ def test_poll_interval_is_read_in_all_forms(text: str, expected: timedelta) -> N
         ({"record": 1}, "record"),
     ],
 )
-def test_trigger_that_never_or_always_fires_is_refused(given: dict[str, Any], message: str) -> None:
+def test_trigger_that_never_or_always_fires_is_refused(options: dict[str, Any], message: str) -> None:
     """It says how much must wait, and looks at sensible times."""
     with pytest.raises(ValueError, match=message):
-        Trigger.model_validate(given)
+        Trigger.model_validate(options)

@@ -28,11 +28,11 @@ def fit_both(columns: tuple[ColumnSpec, ...], schema: pa.Schema, value: pa.Recor
     return as_block
 
 
-def same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
+def same(first: pa.RecordBatch, right: pa.RecordBatch) -> bool:
     """Return whether two batches are equal; NaN equals NaN."""
     return all(
-        one.equals(other) or repr(one.to_pylist()) == repr(other.to_pylist())
-        for one, other in zip(left.columns, right.columns, strict=True)
+        one.equals(second) or repr(one.to_pylist()) == repr(second.to_pylist())
+        for one, second in zip(first.columns, right.columns, strict=True)
     )
 
 

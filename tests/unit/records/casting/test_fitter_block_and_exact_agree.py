@@ -18,12 +18,12 @@ from tests.unit.records.casting.fitting import fit_one
 
 SIZES = [7, 8, 15, 16, 24, 31, 32, 53, 63, 64]
 EDGES = st.builds(
-    lambda bits, near, sign: sign * ((1 << bits) + near),
+    lambda bits, offset, sign: sign * ((1 << bits) + offset),
     st.sampled_from(SIZES),
     st.integers(-2, 2),
     st.sampled_from([-1, 1]),
 )
-TENS = st.builds(lambda power, near: 10**power + near, st.integers(0, 19), st.integers(-1, 1))
+TENS = st.builds(lambda power, offset: 10**power + offset, st.integers(0, 19), st.integers(-1, 1))
 WHOLE = st.integers(-1000, 1000) | EDGES | TENS
 
 
@@ -156,9 +156,9 @@ def _storage(kind: pa.DataType) -> pa.DataType:
     return pa.binary(16) if kind == pa.uuid() else kind
 
 
-def _array(found: list[Any], kind: pa.DataType) -> pa.Array:
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     # Arrow's cast of a nested null type to itself is not valid, so nothing is cast without need.
-    return pa.array(found, _storage(kind)).cast(kind) if kind == pa.uuid() else pa.array(found, kind)
+    return pa.array(values, _storage(kind)).cast(kind) if kind == pa.uuid() else pa.array(values, kind)
 
 
 SHAPES = ["list", "large_list", "struct", "map"]
@@ -172,8 +172,8 @@ def _sources(draw: st.DrawFn) -> pa.Array:
     kind = _storage(kind) if levels else kind
     for _ in range(levels):
         kind, values = _wrap(kind, values, draw(st.sampled_from(SHAPES)))
-    found = draw(st.lists(st.none() | values | values, max_size=8))
-    array = _array(found, kind)
+    cells = draw(st.lists(st.none() | values | values, max_size=8))
+    array = _array(cells, kind)
     return array.slice(draw(st.integers(0, len(array))))
 
 
@@ -208,7 +208,7 @@ relaxed = settings(max_examples=400, deadline=None, suppress_health_check=[Healt
 @relaxed
 @given(
     st.sampled_from(SCALARS).flatmap(
-        lambda pair: st.lists(st.none() | pair[1], max_size=12).map(lambda found: _array(found, pair[0]))
+        lambda pair: st.lists(st.none() | pair[1], max_size=12).map(lambda cells: _array(cells, pair[0]))
     ),
     st.sampled_from(TARGETS),
     OPTIONS,
@@ -254,16 +254,16 @@ BACK = [kind for kind in NUMERIC if kind != pa.decimal128(38, 38)]
 @example(pa.float64(), pa.decimal128(38, 0), None)
 def test_number_that_fits_comes_back(source: pa.DataType, target: pa.DataType, data: st.DataObject | None) -> None:
     """If the result can be converted back, it is the same number: nothing was rounded."""
-    values = {kind: found for kind, found in SCALARS if kind in BACK}.get(source, _decimals(9, 0))
+    values = {kind: strategy for kind, strategy in SCALARS if kind in BACK}.get(source, _decimals(9, 0))
     if pa.types.is_decimal(source):
         values = _decimals(source.precision, source.scale)
-    found = [1e23] if data is None else data.draw(st.lists(values, max_size=12))
-    array = pa.array(found, source)
-    there = fit_one(array, target, text_casts=True)
-    back = fit_one(there.rows.column(0), source, text_casts=True)
+    values_drawn = [1e23] if data is None else data.draw(st.lists(values, max_size=12))
+    array = pa.array(values_drawn, source)
+    fit = fit_one(array, target, text_casts=True)
+    back = fit_one(fit.rows.column(0), source, text_casts=True)
     assert not back.dead
     assert back.rows.column(0).to_pylist() == pytest.approx(
-        array.take(there.input_rows).to_pylist(), rel=0, abs=0, nan_ok=True
+        array.take(fit.input_rows).to_pylist(), rel=0, abs=0, nan_ok=True
     )
 
 

@@ -52,8 +52,8 @@ def test_missing_fields_are_defaults_nulls_or_dead_letters() -> None:
         a=ColumnSpec("a", INT, required=False, has_default=True, default=1),
         d=ColumnSpec("d", INT, required=True, has_default=True, default=4),
     )
-    found = _rows([{"b": 2, "c": 3, "d": None}, {"b": None, "c": None, "d": 5}], pa.schema([(n, INT) for n in "bcd"]))
-    fitted = fit_both(columns, schema, found)
+    rows = _rows([{"b": 2, "c": 3, "d": None}, {"b": None, "c": None, "d": 5}], pa.schema([(n, INT) for n in "bcd"]))
+    fitted = fit_both(columns, schema, rows)
     assert fitted.rows.to_pylist() == [{"a": 1, "b": 2, "c": 3, "d": 4}]
     assert (fitted.dead[1].code, fitted.dead[1].path) == (DeadCode.MISSING_REQUIRED, "c")
     null = fit_both(columns, schema, _rows([{"a": None, "c": 3}], pa.schema([("a", INT), ("c", INT)])))
@@ -181,12 +181,12 @@ def test_names_match_by_case_only_on_request() -> None:
     """Exact first; of those that fit equally well the last counts: a writer's schema is no reason to stop."""
     batch = _rows([{"ID": 1, "Note": "x"}], pa.schema([("ID", INT), ("Note", TEXT)]))
     assert fit_both(specs(SCHEMA), SCHEMA, batch).dead[0].code == DeadCode.MISSING_REQUIRED
-    found = fit_both(specs(SCHEMA), SCHEMA, batch, case_insensitive=True)
-    assert found.rows.to_pylist() == [{"id": 1, "note": "x"}]
-    both = _rows([{"ID": 1, "id": 2, "iD": 3}], pa.schema([("ID", INT), ("id", INT), ("iD", INT)]))
-    assert fit_both(specs(SCHEMA), SCHEMA, both, case_insensitive=True).rows.column("id").to_pylist() == [2]
-    others = both.select(["ID", "iD"])
-    assert fit_both(specs(SCHEMA), SCHEMA, others, case_insensitive=True).rows.column("id").to_pylist() == [3]
+    fit = fit_both(specs(SCHEMA), SCHEMA, batch, case_insensitive=True)
+    assert fit.rows.to_pylist() == [{"id": 1, "note": "x"}]
+    with_three = _rows([{"ID": 1, "id": 2, "iD": 3}], pa.schema([("ID", INT), ("id", INT), ("iD", INT)]))
+    assert fit_both(specs(SCHEMA), SCHEMA, with_three, case_insensitive=True).rows.column("id").to_pylist() == [2]
+    without_first = with_three.select(["ID", "iD"])
+    assert fit_both(specs(SCHEMA), SCHEMA, without_first, case_insensitive=True).rows.column("id").to_pylist() == [3]
 
 
 def test_times_with_zone_in_local_columns_are_refused_on_request() -> None:

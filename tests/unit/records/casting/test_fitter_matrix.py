@@ -217,8 +217,8 @@ def test_values_at_the_edges_are_kept_or_refused(
 ) -> None:
     """A value that the target can't hold exactly never becomes its neighbour; good rows beside it stay."""
     fitted = fit_one(pa.array([value, None], source), target)
-    found = fitted.dead[0].code if fitted.dead else fitted.rows.column(0)[0].as_py()
-    assert found == expected
+    outcome = fitted.dead[0].code if fitted.dead else fitted.rows.column(0)[0].as_py()
+    assert outcome == expected
     assert fitted.input_rows.to_pylist()[-1] == 1
 
 
@@ -262,8 +262,8 @@ def test_text_becomes_a_value_only_where_asked_for(
     """A cast reads the whole text as one exact value, or refuses."""
     array = pa.array([text, None], text_type)
     fitted = fit_one(array, target, text_casts=True)
-    found = fitted.dead[0].code if fitted.dead else fitted.rows.column(0)[0].as_py()
-    assert found == expected
+    outcome = fitted.dead[0].code if fitted.dead else fitted.rows.column(0)[0].as_py()
+    assert outcome == expected
     if target != pa.binary(16):
         assert fit_one(array, target).dead[0].code == C.WRONG_TYPE
 

@@ -35,7 +35,9 @@ def grown(
 ) -> Grown:
     """Decode changes until they request no schema change. The file must be valid."""
     assert record_problems(declared) == ()
-    columns = dict(columns or {of.table: declared_columns(of) for of in declared.destinations})
+    columns = dict(
+        columns or {destination.table: declared_columns(destination) for destination in declared.destinations}
+    )
     batch, rounds = batch_of(values, keys), list[dict[str, tuple[SchemaChange, ...]]]()
     for _ in range(4):
         specs = record_specs(declared, columns)
@@ -43,6 +45,6 @@ def grown(
         if not outcomes.demands:
             assert all(counts.is_complete for counts in outcomes.counts.values())
             return Grown(rounds, columns, outcomes)
-        rounds.append({table: merge_changes(of, specs[table]) for table, of in outcomes.demands.items()})
-        columns |= {table: apply_changes(columns[table], of) for table, of in rounds[-1].items()}
+        rounds.append({table: merge_changes(demand, specs[table]) for table, demand in outcomes.demands.items()})
+        columns |= {table: apply_changes(columns[table], changes) for table, changes in rounds[-1].items()}
     raise AssertionError(f"the changes never have enough: {rounds}")

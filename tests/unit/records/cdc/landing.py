@@ -20,9 +20,9 @@ TABLE = "shop.customers"
 COLUMNS: Mapping[str, Any] = {"id": {"type": "long", "required": True}, "name": "string"}
 
 
-def pipeline(more: Mapping[str, Any] | None = None, **of: Any) -> Pipeline:
+def pipeline(more: Mapping[str, Any] | None = None, **options: Any) -> Pipeline:
     """A pipeline file with one destination that changes are merged into."""
-    destination = {"table": TABLE, "write": "cdc", "identifier": ["id"], "columns": COLUMNS} | of
+    destination = {"table": TABLE, "write": "cdc", "identifier": ["id"], "columns": COLUMNS} | options
     named = {"name": "customers", "source": {"topics": ["orders"]}, "destinations": [destination]}
     return Pipeline.model_validate(named | dict(more or {}))
 
@@ -32,7 +32,7 @@ def landed(
 ) -> Outcomes:
     """Decode values, and keys, in JSON; None is null. The file must be valid."""
     assert record_problems(declared) == ()
-    columns = {of.table: declared_columns(of) for of in declared.destinations}
+    columns = {destination.table: declared_columns(destination) for destination in declared.destinations}
     specs = record_specs(declared, columns)
     outcomes = Decoder(specs, route_of(declared, columns), 7).decode(batch_of(values, keys, first_offset))
     assert all(counts.is_complete for counts in outcomes.counts.values())
@@ -46,10 +46,10 @@ def batch_of(values: Sequence[object], keys: Sequence[object] | None = None, fir
     columns["offset"] = pa.array(range(first_offset, first_offset + len(values)), pa.int64())
     if keys is not None:
         columns["key"] = pa.array([_json(key) for key in keys], pa.binary())
-    return pa.RecordBatch.from_arrays([columns[of.name] for of in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
+    return pa.RecordBatch.from_arrays([columns[field.name] for field in KAFKA_SCHEMA], schema=KAFKA_SCHEMA)
 
 
-def told(outcomes: Outcomes, *columns: str, table: str = TABLE) -> list[tuple[Any, ...]]:
+def ops_of(outcomes: Outcomes, *columns: str, table: str = TABLE) -> list[tuple[Any, ...]]:
     """The changes of rows: op, then the given columns."""
     names = ["_frazil_op", *(columns or ("id", "name"))]
     return [tuple(row[name] for name in names) for row in outcomes.rows[table].to_pylist()]
@@ -57,8 +57,8 @@ def told(outcomes: Outcomes, *columns: str, table: str = TABLE) -> list[tuple[An
 
 def refused(outcomes: Outcomes) -> list[str]:
     """Messages of dead letters."""
-    found: list[str] = outcomes.dead.column("message").to_pylist()
-    return found
+    messages: list[str] = outcomes.dead.column("message").to_pylist()
+    return messages
 
 
 def filtered(outcomes: Outcomes) -> dict[str, int]:

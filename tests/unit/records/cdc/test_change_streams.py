@@ -26,7 +26,7 @@ def changes_of(wishes: list[tuple[str, int, int, str | None]]) -> tuple[list[Cha
     """The changes that a database makes of these wishes, and its final table."""
     table: dict[int, Row] = {}
     changes: list[Change] = []
-    for wish, number, other, name in wishes:
+    for wish, number, second_number, name in wishes:
         before = table.get(number)
         if wish == "put":
             after = {"id": number, "name": name}
@@ -34,16 +34,16 @@ def changes_of(wishes: list[tuple[str, int, int, str | None]]) -> tuple[list[Cha
             table[number] = after
         elif before and wish == "delete":
             changes.append(("delete", table.pop(number), None))
-        elif before and other not in table:
-            after = {"id": other, "name": name}
+        elif before and second_number not in table:
+            after = {"id": second_number, "name": name}
             changes.append(("update", table.pop(number), after))
-            table[other] = after
+            table[second_number] = after
     return changes, table
 
 
 def changed(before: Row, after: Row) -> Row:
     """The fields of a row that a change changed, with their values before."""
-    return {name: of for name, of in before.items() if of != after[name]}
+    return {name: value for name, value in before.items() if value != after[name]}
 
 
 def debezium(kind: str, before: Row | None, after: Row | None) -> Row:
@@ -53,8 +53,8 @@ def debezium(kind: str, before: Row | None, after: Row | None) -> Row:
 
 def debezium_with_keys(kind: str, before: Row | None, after: Row | None) -> Row:
     """With REPLICA IDENTITY DEFAULT: the key of the row before, if it was deleted or changed."""
-    told = before and (after is None or before["id"] != after["id"])
-    return debezium(kind, {"id": before["id"], "name": None} if before and told else None, after)
+    is_old_key = before and (after is None or before["id"] != after["id"])
+    return debezium(kind, {"id": before["id"], "name": None} if before and is_old_key else None, after)
 
 
 def dms(kind: str, before: Row | None, after: Row | None) -> Row:
@@ -71,9 +71,9 @@ def maxwell(kind: str, before: Row | None, after: Row | None) -> Row:
 
 def canal(kind: str, before: Row | None, after: Row | None) -> Row:
     """The same, as a list."""
-    row = {name: None if of is None else str(of) for name, of in (after or before or {}).items()}
+    row = {name: None if value is None else str(value) for name, value in (after or before or {}).items()}
     old = changed(before, after) if before and after else None
-    text = None if old is None else [{name: None if of is None else str(of) for name, of in old.items()}]
+    text = None if old is None else [{name: None if value is None else str(value) for name, value in old.items()}]
     return {"type": kind.upper(), "isDdl": False, "data": [row], "old": text}
 
 
@@ -82,7 +82,7 @@ def op_column(kind: str, before: Row | None, after: Row | None) -> Row:
     return {"op": kind, "new": after, "old": before}
 
 
-WORDS = {of: [of] for of in ("insert", "update", "delete")}
+WORDS = {word: [word] for word in ("insert", "update", "delete")}
 OWN = {"format": "op_column", "op": "op", "row": "new", "before": "old", "values": WORDS}
 FORMATS: list[tuple[Any, Callable[..., Row]]] = [
     ({"format": "debezium"}, debezium),
@@ -94,15 +94,15 @@ FORMATS: list[tuple[Any, Callable[..., Row]]] = [
 ]
 
 
-def merged(declared: Pipeline, sent: list[Row], cuts: list[int]) -> dict[int, Row]:
+def merged(declared: Pipeline, rows_sent: list[Row], cuts: list[int]) -> dict[int, Row]:
     """The table after the staged rows of all batches are applied in their order."""
     table: dict[int, Row] = {}
-    edges = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
+    edges = sorted({0, len(rows_sent), *(cut for cut in cuts if cut < len(rows_sent))})
     for start, end in itertools.pairwise(edges):
-        outcomes = landed(declared, sent[start:end], first_offset=start)
+        outcomes = landed(declared, rows_sent[start:end], first_offset=start)
         assert refused(outcomes) == []
         rows = outcomes.rows[TABLE].to_pylist()
-        for row in sorted(rows, key=lambda of: (of["_kafka_offset"], of["_frazil_place"])):
+        for row in sorted(rows, key=lambda row: (row["_kafka_offset"], row["_frazil_place"])):
             if row["_frazil_op"] == "delete":
                 table.pop(row["id"], None)
             else:

@@ -8,7 +8,7 @@ import pytest
 
 from frazil.errors import Terminal
 from frazil.run.staging.record_problems import record_problems
-from tests.unit.records.cdc.landing import COLUMNS, filtered, landed, pipeline, refused, told
+from tests.unit.records.cdc.landing import COLUMNS, filtered, landed, ops_of, pipeline, refused
 
 DEBEZIUM = {"format": "debezium"}
 MYSQL = {
@@ -61,7 +61,7 @@ def ann(number: int = 1, name: str | None = "Ann") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("sent", "rows"),
+    ("document", "rows"),
     [
         pytest.param(event("r", None, ann()), [("upsert", 1, "Ann")], id="snapshot"),
         pytest.param(event("c", None, ann()), [("upsert", 1, "Ann")], id="insert"),
@@ -81,15 +81,15 @@ def ann(number: int = 1, name: str | None = "Ann") -> dict[str, Any]:
         pytest.param(event("c", None, ann(), MYSQL), [("upsert", 1, "Ann")], id="mysql"),
     ],
 )
-def test_each_event_becomes_its_change(sent: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
+def test_each_event_becomes_its_change(document: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
     """Snapshot reads are upserts like any other; an update whose image before has another key deletes that key."""
-    outcomes = landed(pipeline(changes=DEBEZIUM), [sent])
-    assert told(outcomes) == rows
+    outcomes = landed(pipeline(changes=DEBEZIUM), [document])
+    assert ops_of(outcomes) == rows
     assert not refused(outcomes)
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"),
+    ("document", "message"),
     [
         pytest.param(event("d", None, None), "REPLICA IDENTITY NOTHING", id="delete, identity nothing"),
         pytest.param(event("u", ann(), None), "expected the row for op text", id="update without row"),
@@ -109,23 +109,23 @@ def test_each_event_becomes_its_change(sent: dict[str, Any], rows: list[tuple[An
         ),
     ],
 )
-def test_event_without_meaning_is_a_dead_letter(sent: dict[str, Any], said: str) -> None:
+def test_event_without_meaning_is_a_dead_letter(document: dict[str, Any], message: str) -> None:
     """An event that does not say which row changes, and how, is a dead letter with the reason."""
-    outcomes = landed(pipeline(changes=DEBEZIUM), [sent, event("c", None, ann(5))])
-    assert told(outcomes) == [("upsert", 5, "Ann")]
-    assert said in refused(outcomes)[0]
+    outcomes = landed(pipeline(changes=DEBEZIUM), [document, event("c", None, ann(5))])
+    assert ops_of(outcomes) == [("upsert", 5, "Ann")]
+    assert message in refused(outcomes)[0]
 
 
 def test_value_that_was_not_sent_leaves_the_row() -> None:
     """Postgres does not send large values that an update did not change; the image before has them, if it is full."""
-    sent = event("u", ann(name="long"), ann(name="__debezium_unavailable_value"))
-    assert told(landed(pipeline(changes=DEBEZIUM), [sent])) == [("upsert", 1, "long")]
+    documents = event("u", ann(name="long"), ann(name="__debezium_unavailable_value"))
+    assert ops_of(landed(pipeline(changes=DEBEZIUM), [documents])) == [("upsert", 1, "long")]
 
 
 def test_tombstones_and_messages_are_counted() -> None:
     """Both change no row, and are counted outcomes."""
     outcomes = landed(pipeline(changes=DEBEZIUM), [event("d", ann(), None), None, event("m", None, None)])
-    assert told(outcomes) == [("delete", 1, None)]
+    assert ops_of(outcomes) == [("delete", 1, None)]
     assert filtered(outcomes) == {"tombstone": 1, "transform": 1}
 
 
@@ -144,7 +144,7 @@ def test_tombstones_and_messages_are_counted() -> None:
 def test_log_positions_sort_as_numbers(source: dict[str, Any], order: str) -> None:
     """Numbers get leading zeros: 9 comes before 10."""
     merged = pipeline(changes=DEBEZIUM, columns=ORDERED, order_by="place")
-    assert told(landed(merged, [event("c", None, ann(), source)]), "place") == [("upsert", order)]
+    assert ops_of(landed(merged, [event("c", None, ann(), source)]), "place") == [("upsert", order)]
 
 
 def test_facts_that_no_column_takes_are_no_unknown_fields() -> None:
@@ -159,9 +159,9 @@ def test_facts_that_no_column_takes_are_no_unknown_fields() -> None:
     }
     merged = pipeline({"value": {"fields": fields}}, changes=DEBEZIUM, columns=ORDERED)
     image = {"id": 1, "name": "Ann"}
-    sent = {"op": "c", "after": image, "ts_ms": 5, "source": {"connector": "postgresql", "lsn": 5}}
-    outcomes = landed(merged, [sent])
-    assert told(outcomes, "id", "place") == [("upsert", 1, f"{5:020}")]
+    documents = {"op": "c", "after": image, "ts_ms": 5, "source": {"connector": "postgresql", "lsn": 5}}
+    outcomes = landed(merged, [documents])
+    assert ops_of(outcomes, "id", "place") == [("upsert", 1, f"{5:020}")]
     assert outcomes.unknown_fields.names == {}
 
 
@@ -169,7 +169,7 @@ def test_change_without_order_is_a_dead_letter() -> None:
     """A column of order_by is never null, declared as required or not: such a change is a dead letter."""
     merged = pipeline(changes=DEBEZIUM, columns=ORDERED, order_by="place")
     outcomes = landed(merged, [event("d", ann(), None, None), event("d", ann(), None)])
-    assert told(outcomes, "id", "place") == [("delete", 1, f"{24_023_128:020}")]
+    assert ops_of(outcomes, "id", "place") == [("delete", 1, f"{24_023_128:020}")]
     assert "order" in refused(outcomes)[0]
 
 
@@ -178,20 +178,20 @@ def test_truncate_carries_its_metadata(order_by: str | None) -> None:
     """They order the truncate among the changes; the key is null."""
     merged = pipeline(changes=DEBEZIUM, columns=ORDERED, order_by=order_by, deletes="soft")
     outcomes = landed(merged, [event("t", None, None)])
-    assert told(outcomes, "id", "place", "_frazil_deleted") == [("truncate", None, f"{24_023_128:020}", False)]
+    assert ops_of(outcomes, "id", "place", "_frazil_deleted") == [("truncate", None, f"{24_023_128:020}", False)]
 
 
 def test_soft_deletes_are_marked() -> None:
     """Deleted rows have the mark true, all others false."""
     outcomes = landed(pipeline(changes=DEBEZIUM, deletes="soft"), [event("u", ann(1), ann(2))])
-    assert told(outcomes, "id", "_frazil_deleted") == [("delete", 1, True), ("upsert", 2, False)]
+    assert ops_of(outcomes, "id", "_frazil_deleted") == [("delete", 1, True), ("upsert", 2, False)]
 
 
 def test_moved_key_lands_whole_or_not_at_all() -> None:
     """An update that moves the key, and whose row does not fit, must not take the old row away."""
     columns = {**COLUMNS, "town": {"type": "string", "required": True}}
     outcomes = landed(pipeline(changes=DEBEZIUM, columns=columns), [event("u", ann(1), ann(2))])
-    assert told(outcomes) == []
+    assert ops_of(outcomes) == []
     assert len(refused(outcomes)) == 1
 
 
@@ -199,7 +199,7 @@ def test_deleted_row_needs_only_its_key() -> None:
     """A deleted row may lack required columns."""
     columns = {**COLUMNS, "town": {"type": "string", "required": True}}
     outcomes = landed(pipeline(changes=DEBEZIUM, columns=columns), [event("d", {"id": 1}, None)])
-    assert told(outcomes) == [("delete", 1, None)]
+    assert ops_of(outcomes) == [("delete", 1, None)]
 
 
 def test_key_of_the_record_is_enough_to_delete() -> None:
@@ -216,12 +216,15 @@ def test_key_of_the_record_is_enough_to_delete() -> None:
         columns=columns,
     )
     key = {"id": '{"$oid": "596e275826f08b2730779e1f"}'}
-    sent = [
+    documents = [
         {"op": "c", "after": '{"_id": {"$oid": "596e275826f08b2730779e1f"}, "city": "Oslo"}', "before": None},
         {"op": "d", "after": None, "before": None},
     ]
     oid = key["id"]
-    assert told(landed(mongo, sent, [key, key]), "id", "city") == [("upsert", oid, "Oslo"), ("delete", oid, None)]
+    assert ops_of(landed(mongo, documents, [key, key]), "id", "city") == [
+        ("upsert", oid, "Oslo"),
+        ("delete", oid, None),
+    ]
 
 
 def test_envelope_with_schema_is_readable() -> None:
@@ -235,12 +238,12 @@ def test_envelope_with_schema_is_readable() -> None:
         {"before": {"id": 1, "name": "Ann"}, "after": {"id": 2, "name": "Bob"}, "op": "u"},
     ]
     merged = pipeline({"value": {"format": "json-envelope"}}, changes=DEBEZIUM)
-    outcomes = landed(merged, [{"schema": schema, "payload": of} for of in payloads])
-    assert told(outcomes) == [("upsert", 1, "Ann"), ("delete", 1, None), ("upsert", 2, "Bob")]
+    outcomes = landed(merged, [{"schema": schema, "payload": payload} for payload in payloads])
+    assert ops_of(outcomes) == [("upsert", 1, "Ann"), ("delete", 1, None), ("upsert", 2, "Bob")]
 
 
 @pytest.mark.parametrize(
-    ("more", "of", "said"),
+    ("more", "options", "message"),
     [
         ({"transforms": [{"type": "Sql", "where": "true"}]}, {}, "transforms come before changes"),
         ({}, {"columns": {**COLUMNS, "all": {"type": "string", "from": []}}}, "takes the whole row"),
@@ -248,14 +251,14 @@ def test_envelope_with_schema_is_readable() -> None:
         ({"value": {"unknown_fields": "fail"}}, {}, "value.unknown_fields: fail"),
     ],
 )
-def test_undeclared_json_envelope_is_refused(more: dict[str, Any], of: dict[str, Any], said: str) -> None:
+def test_undeclared_json_envelope_is_refused(more: dict[str, Any], options: dict[str, Any], message: str) -> None:
     """If the columns don't show the fields of an envelope, the file must declare them."""
-    found = ""
+    messages = ""
     try:
-        found = " ".join(record_problems(pipeline(more, changes=DEBEZIUM, **of)))
+        messages = " ".join(record_problems(pipeline(more, changes=DEBEZIUM, **options)))
     except Terminal as error:
-        found = error.message
-    assert said in found
+        messages = error.message
+    assert message in messages
 
 
 LISTS: dict[str, Any] = {"id": {"type": "long", "required": True}, "tags": "list<string>"}
@@ -265,17 +268,17 @@ TOO_LARGE = "__debezium_unavailable_value"
 def test_list_that_was_not_sent_leaves_the_row() -> None:
     """Large lists are not sent either: the placeholder is their only element."""
     merged = pipeline(changes=DEBEZIUM, columns=LISTS)
-    known = event("u", {"id": 1, "tags": ["a", "b"]}, {"id": 1, "tags": [TOO_LARGE]})
-    unknown = event("u", {"id": 1, "tags": None}, {"id": 1, "tags": [TOO_LARGE]})
-    outcomes = landed(merged, [known, unknown, event("c", None, {"id": 2, "tags": []})])
-    assert told(outcomes, "id", "tags") == [("upsert", 1, ["a", "b"]), ("upsert", 2, [])]
+    placeholder_known = event("u", {"id": 1, "tags": ["a", "b"]}, {"id": 1, "tags": [TOO_LARGE]})
+    placeholder_unknown = event("u", {"id": 1, "tags": None}, {"id": 1, "tags": [TOO_LARGE]})
+    outcomes = landed(merged, [placeholder_known, placeholder_unknown, event("c", None, {"id": 2, "tags": []})])
+    assert ops_of(outcomes, "id", "tags") == [("upsert", 1, ["a", "b"]), ("upsert", 2, [])]
     assert "REPLICA IDENTITY FULL" in refused(outcomes)[0]
 
 
 def test_map_that_was_not_sent_leaves_the_row() -> None:
     """A value of type hstore is JSON text."""
-    sent = event("u", ann(name='{"a":"b"}'), ann(name=f'{{"{TOO_LARGE}":"{TOO_LARGE}"}}'))
-    assert told(landed(pipeline(changes=DEBEZIUM), [sent])) == [("upsert", 1, '{"a":"b"}')]
+    documents = event("u", ann(name='{"a":"b"}'), ann(name=f'{{"{TOO_LARGE}":"{TOO_LARGE}"}}'))
+    assert ops_of(landed(pipeline(changes=DEBEZIUM), [documents])) == [("upsert", 1, '{"a":"b"}')]
 
 
 def test_one_record_with_another_schema_is_a_dead_letter() -> None:
@@ -295,5 +298,5 @@ def test_one_record_with_another_schema_is_a_dead_letter() -> None:
         connect(odd, {"op": 1, "after": {"id": 2, "name": "bob"}}),
     ]
     outcomes = landed(pipeline({"value": {"format": "json-envelope"}}, changes=DEBEZIUM), values)
-    assert told(outcomes) == [("upsert", 1, "ann")]
+    assert ops_of(outcomes) == [("upsert", 1, "ann")]
     assert "expected op as string" in refused(outcomes)[0]

@@ -6,7 +6,7 @@ from typing import Any
 
 from frazil.batch.facts import TableCounts, UnknownFields
 from frazil.pipeline.models.pipeline_file import Pipeline
-from tests.unit.records.cdc.landing import COLUMNS, filtered, landed, refused, told
+from tests.unit.records.cdc.landing import COLUMNS, filtered, landed, ops_of, refused
 
 DEBEZIUM: dict[str, Any] = {"write": "cdc", "identifier": ["id"], "changes": {"format": "debezium"}}
 ROW = "struct<id: long, name: string>"
@@ -23,14 +23,14 @@ def test_appended_and_merged_table_of_one_topic_both_land() -> None:
     """One table appends changes, the other one applies them; DDL is a row only in the first."""
     log = {"table": "shop.log", "columns": {"op": "string"}}
     merged = {"table": "shop.now", "columns": COLUMNS, **DEBEZIUM}
-    sent = [
+    documents = [
         {"op": "u", "before": {"id": 1}, "after": {"id": 2, "name": "Ann"}},
         {"op": "m"},
         {"op": "d", "before": None},
     ]
-    outcomes = landed(pipeline(log, merged, value={"fields": FIELDS}), sent)
+    outcomes = landed(pipeline(log, merged, value={"fields": FIELDS}), documents)
     assert outcomes.rows["shop.log"].column("op").to_pylist() == ["u", "m", "d"]
-    assert told(outcomes, "id", table="shop.now") == [("delete", 1), ("upsert", 2)]
+    assert ops_of(outcomes, "id", table="shop.now") == [("delete", 1), ("upsert", 2)]
     left_out = UnknownFields(1, {"after": 1, "before": 1})
     assert outcomes.tables == {"shop.log": TableCounts(3, 3, 0, 3, left_out), "shop.now": TableCounts(2, 1, 1, 2)}
     assert len(refused(outcomes)) == 1
@@ -42,13 +42,13 @@ def test_changes_are_routed_to_their_own_table() -> None:
     people = {"table": "shop.people", "columns": COLUMNS, **DEBEZIUM}
     pets = {"table": "shop.pets", "columns": {"id": {"type": "long", "required": True}, "kind": "string"}, **DEBEZIUM}
     route = {"static": {"field": "source.table", "tables": {"shop.people": "people", "shop.pets": "pets"}}}
-    sent = [
+    documents = [
         {"op": "c", "after": {"id": 1, "name": "Ann"}, "source": {"table": "people"}},
         {"op": "c", "after": {"id": 1, "kind": "cat"}, "source": {"table": "pets"}},
         {"op": "m", "source": {"table": "pets"}},
     ]
-    outcomes = landed(pipeline(people, pets, route=route), sent)
-    assert told(outcomes, "name", table="shop.people") == [("upsert", "Ann")]
-    assert told(outcomes, "kind", table="shop.pets") == [("upsert", "cat")]
+    outcomes = landed(pipeline(people, pets, route=route), documents)
+    assert ops_of(outcomes, "name", table="shop.people") == [("upsert", "Ann")]
+    assert ops_of(outcomes, "kind", table="shop.pets") == [("upsert", "cat")]
     assert filtered(outcomes) == {"transform": 1}
     assert outcomes.tables["shop.pets"] == TableCounts(1, 1, 0, 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.records.cdc.landing import COLUMNS, filtered, landed, pipeline, refused, told
+from tests.unit.records.cdc.landing import COLUMNS, filtered, landed, ops_of, pipeline, refused
 
 ANN = {"id": 1, "name": "Ann"}
 
@@ -42,7 +42,7 @@ ENVELOPE = {"format": "envelope", "values": {"insert": ["insert"], "update": ["u
 
 
 @pytest.mark.parametrize(
-    ("changes", "sent", "rows"),
+    ("changes", "document", "rows"),
     [
         ("dms", dms("load", ANN), [("upsert", 1, "Ann")]),
         ("dms", dms("insert", ANN), [("upsert", 1, "Ann")]),
@@ -71,16 +71,16 @@ ENVELOPE = {"format": "envelope", "values": {"insert": ["insert"], "update": ["u
         (ENVELOPE, {"delete": {"id": 1}}, [("delete", 1, None)]),
     ],
 )
-def test_each_format_becomes_its_changes(changes: Any, sent: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
+def test_each_format_becomes_its_changes(changes: Any, document: dict[str, Any], rows: list[tuple[Any, ...]]) -> None:
     """Each format describes the same changes in its own way."""
     declared = {"format": changes} if isinstance(changes, str) else changes
-    outcomes = landed(pipeline(changes=declared), [sent])
-    assert told(outcomes) == rows
+    outcomes = landed(pipeline(changes=declared), [document])
+    assert ops_of(outcomes) == rows
     assert not refused(outcomes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "sent"),
+    ("changes", "document"),
     [
         ("dms", dms("create-table", None, "control")),
         ("dms", dms("add-column", None, "control")),
@@ -91,27 +91,27 @@ def test_each_format_becomes_its_changes(changes: Any, sent: dict[str, Any], row
         ("canal", canal("QUERY", None, is_ddl=True)),
     ],
 )
-def test_record_without_a_row_is_filtered_and_counted(changes: str, sent: dict[str, Any]) -> None:
+def test_record_without_a_row_is_filtered_and_counted(changes: str, document: dict[str, Any]) -> None:
     """It is left out on purpose, and counted."""
-    outcomes = landed(pipeline(changes={"format": changes}), [sent])
-    assert told(outcomes) == []
+    outcomes = landed(pipeline(changes={"format": changes}), [document])
+    assert ops_of(outcomes) == []
     assert not refused(outcomes)
     assert filtered(outcomes) == {"transform": 1}
 
 
 @pytest.mark.parametrize(
-    ("changes", "sent"),
+    ("changes", "document"),
     [("dms", dms("truncate-table", None, "control")), ("canal", canal("TRUNCATE", None, is_ddl=True))],
 )
-def test_truncate_lands_by_kafka_coordinates_without_an_order_column(changes: str, sent: dict[str, Any]) -> None:
+def test_truncate_lands_by_kafka_coordinates_without_an_order_column(changes: str, document: dict[str, Any]) -> None:
     """Kafka's coordinates, which all staged rows have, order them."""
-    outcomes = landed(pipeline(changes={"format": changes}), [sent])
-    assert told(outcomes, "id") == [("truncate", None)]
+    outcomes = landed(pipeline(changes={"format": changes}), [document])
+    assert ops_of(outcomes, "id") == [("truncate", None)]
     assert not refused(outcomes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "sent", "said"),
+    ("changes", "document", "message"),
     [
         ("dms", dms("upsert", ANN), "expected metadata.operation as one of"),
         ("dms", dms("delete", None), "expected the row for op"),
@@ -128,19 +128,19 @@ def test_truncate_lands_by_kafka_coordinates_without_an_order_column(changes: st
         (ENVELOPE, {"insert": ANN, "delete": ANN}, "found none or several"),
     ],
 )
-def test_change_without_meaning_is_a_dead_letter(changes: Any, sent: dict[str, Any], said: str) -> None:
+def test_change_without_meaning_is_a_dead_letter(changes: Any, document: dict[str, Any], message: str) -> None:
     """An undeclared word, or a missing row, makes a dead letter."""
     declared = {"format": changes} if isinstance(changes, str) else changes
-    outcomes = landed(pipeline(changes=declared), [sent])
-    assert told(outcomes) == []
-    assert said in refused(outcomes)[0]
+    outcomes = landed(pipeline(changes=declared), [document])
+    assert ops_of(outcomes) == []
+    assert message in refused(outcomes)[0]
 
 
 def test_deletes_of_one_statement_come_before_its_upserts() -> None:
     """`UPDATE … SET id = id + 1` gives a row the key that its neighbour had: deletes of one statement come first."""
-    sent = canal("UPDATE", [{"id": "2", "name": "a"}, {"id": "3", "name": "b"}], [{"id": "1"}, {"id": "2"}])
-    outcomes = landed(pipeline(changes={"format": "canal"}), [sent])
-    assert told(outcomes, "_frazil_place", "id") == [
+    document = canal("UPDATE", [{"id": "2", "name": "a"}, {"id": "3", "name": "b"}], [{"id": "1"}, {"id": "2"}])
+    outcomes = landed(pipeline(changes={"format": "canal"}), [document])
+    assert ops_of(outcomes, "_frazil_place", "id") == [
         ("delete", 0, 1),
         ("delete", 1, 2),
         ("upsert", 2, 2),
@@ -151,9 +151,9 @@ def test_deletes_of_one_statement_come_before_its_upserts() -> None:
 
 def test_statement_lands_whole_or_not_at_all() -> None:
     """If one row of a message does not fit, none lands, and the message is one dead letter."""
-    sent = canal("INSERT", [{"id": "1", "name": "a"}, {"id": "many", "name": "b"}])
-    outcomes = landed(pipeline(changes={"format": "canal"}), [sent])
-    assert told(outcomes) == []
+    document = canal("INSERT", [{"id": "1", "name": "a"}, {"id": "many", "name": "b"}])
+    outcomes = landed(pipeline(changes={"format": "canal"}), [document])
+    assert ops_of(outcomes) == []
     assert len(refused(outcomes)) == 1
 
 
@@ -161,18 +161,18 @@ def test_binlog_position_is_kept() -> None:
     """Maxwell sends binlog positions if configured; xoffset orders rows of one position."""
     columns = {**COLUMNS, "place": {"type": "string", "from": ["_cdc", "order"]}}
     merged = pipeline(changes={"format": "maxwell"}, columns=columns, order_by="place")
-    sent = [maxwell("insert", ANN), maxwell("delete", ANN, position=None)]
-    outcomes = landed(merged, sent)
-    assert told(outcomes, "place") == [("upsert", f"master.000006:{800911:020}:{1:020}")]
+    documents = [maxwell("insert", ANN), maxwell("delete", ANN, position=None)]
+    outcomes = landed(merged, documents)
+    assert ops_of(outcomes, "place") == [("upsert", f"master.000006:{800911:020}:{1:020}")]
     assert "order" in refused(outcomes)[0]
 
 
 def test_numbers_and_flags_are_valid_operations() -> None:
     """An op may be a number or a boolean: its JSON text counts."""
-    for of, word in (("long", 1), ("boolean", False)):
-        fields = {"op": of, "id": "long", "name": "string"}
+    for type_name, word in (("long", 1), ("boolean", False)):
+        fields = {"op": type_name, "id": "long", "name": "string"}
         outcomes = landed(pipeline({"value": {"fields": fields}}, changes=OP_COLUMN), [{"op": word, **ANN}])
-        assert len(told(outcomes)) == 1, of
+        assert len(ops_of(outcomes)) == 1, type_name
 
 
 def test_times_of_a_row_follow_their_columns() -> None:
@@ -182,8 +182,8 @@ def test_times_of_a_row_follow_their_columns() -> None:
         pipeline(changes=OP_COLUMN, columns=columns), [{"op": "I", **ANN, "at": 1_500, "on": "2024-05-01"}]
     )
     assert not refused(outcomes)
-    [(_, at, on)] = told(outcomes, "at", "on")
-    assert (at.timestamp(), str(on)) == (1.5, "2024-05-01")
+    [(_, instant, on_value)] = ops_of(outcomes, "at", "on")
+    assert (instant.timestamp(), str(on_value)) == (1.5, "2024-05-01")
 
 
 def test_exact_number_may_be_sent_as_text() -> None:
@@ -192,7 +192,7 @@ def test_exact_number_may_be_sent_as_text() -> None:
     fields = {"op": "string", "id": "long", "name": "string", "cost": "string"}
     merged = pipeline({"value": {"fields": fields}}, changes=OP_COLUMN, columns=columns)
     outcomes = landed(merged, [{"op": "I", **ANN, "cost": "12.50"}])
-    assert [(op, str(cost)) for op, cost in told(outcomes, "cost")] == [("upsert", "12.50")]
+    assert [(op, str(cost)) for op, cost in ops_of(outcomes, "cost")] == [("upsert", "12.50")]
 
 
 def test_row_without_key_or_order_is_a_dead_letter() -> None:
@@ -200,7 +200,7 @@ def test_row_without_key_or_order_is_a_dead_letter() -> None:
     columns = {**COLUMNS, "version": "long"}
     merged = pipeline(write="upsert", columns=columns, order_by="version", deletes="soft")
     outcomes = landed(merged, [{**ANN, "version": 3}, {"name": "Bob", "version": 4}, {**ANN, "version": None}])
-    assert told(outcomes, "id", "version", "_frazil_deleted", "_frazil_place") == [("upsert", 1, 3, False, 0)]
+    assert ops_of(outcomes, "id", "version", "_frazil_deleted", "_frazil_place") == [("upsert", 1, 3, False, 0)]
     assert len(refused(outcomes)) == 2
 
 
@@ -208,7 +208,7 @@ BEFORE = {"id": 1, "name": "Ann", "BI_id": 7, "BI_name": "An"}
 
 
 @pytest.mark.parametrize(
-    ("sent", "rows"),
+    ("document", "rows"),
     [
         (dms("update", BEFORE), [("delete", 7, None), ("upsert", 1, "Ann")]),
         (dms("update", {**BEFORE, "BI_id": 1}), [("upsert", 1, "Ann")]),
@@ -220,13 +220,13 @@ BEFORE = {"id": 1, "name": "Ann", "BI_id": 7, "BI_name": "An"}
 )
 @pytest.mark.parametrize("evolve", ["none", "widen"])
 def test_before_image_columns_of_dms_are_the_row_as_it_was(
-    sent: dict[str, Any], rows: list[tuple[Any, ...]], evolve: str
+    document: dict[str, Any], rows: list[tuple[Any, ...]], evolve: str
 ) -> None:
     """A key that changes deletes the old row, and no table gets columns `BI_*`."""
-    outcomes = landed(pipeline(changes={"format": "dms"}, evolve=evolve), [sent])
+    outcomes = landed(pipeline(changes={"format": "dms"}, evolve=evolve), [document])
     assert not outcomes.demands
     assert not refused(outcomes)
-    assert told(outcomes) == rows
+    assert ops_of(outcomes) == rows
     assert outcomes.unknown_fields.records == 0
 
 
@@ -235,4 +235,4 @@ def test_a_column_named_like_a_before_image_column_lands_where_it_is_declared() 
     columns = {**COLUMNS, "was": {"type": "string", "from": "BI_name"}, "BI_code": "string"}
     data = {"id": 1, "name": "Ann", "BI_name": "An", "BI_code": "x"}
     outcomes = landed(pipeline(changes={"format": "dms"}, columns=columns), [dms("update", data)])
-    assert told(outcomes, "id", "was", "BI_code") == [("upsert", 1, "An", "x")]
+    assert ops_of(outcomes, "id", "was", "BI_code") == [("upsert", 1, "An", "x")]

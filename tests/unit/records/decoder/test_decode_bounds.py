@@ -28,15 +28,15 @@ ID = pa.field("id", pa.int64())
 LONG = "n" * 500
 
 
-def sql(*others: object) -> RecordSpec:
+def sql(*columns: object) -> RecordSpec:
     """A table that follows what an expression makes of its records."""
-    made = spec([ID])
+    id_spec = spec([ID])
     return RecordSpec(
-        made.columns,
-        fields=made.columns,
+        id_spec.columns,
+        fields=id_spec.columns,
         infers=True,
-        transforms=(*others, Sql("*, 1 AS added")),  # type: ignore[arg-type]
-        evolution=made.evolution,
+        transforms=(*columns, Sql("*, 1 AS added")),  # type: ignore[arg-type]
+        evolution=id_spec.evolution,
     )
 
 
@@ -101,7 +101,7 @@ def test_declared_columns_may_have_names_of_any_length(characters: int):
 @pytest.mark.parametrize("name", ["\N{ICE CUBE}" * 255, "a|b(c)[d]*" * 25])
 def test_a_hundred_long_names_are_decoded(name: str):
     """The check for suspect values depends on the names of columns, so it has a bound of its own."""
-    names = [f"{at:03}{name}"[:255] for at in range(100)]
+    names = [f"{number:03}{name}"[:255] for number in range(100)]
     landed = land([[{"id": 1}, dict.fromkeys(names, 1.5)]], spec([ID]))
     assert [{row[name] for name in names} for row in landed.rows] == [{None}, {1.5}]
 
@@ -136,7 +136,7 @@ def test_one_limit_of_levels_holds_for_changes(changes: str, levels: int):
 
 def test_shape_deeper_than_arrow_hands_over_is_a_dead_letter():
     """Transforms may add levels until DuckDB can't take them; a field that merely passes through is not handed over."""
-    hoists = tuple(HoistField(f"level_{at}") for at in range(20))
+    hoists = tuple(HoistField(f"level_{number}") for number in range(20))
     passed, handed_over = (
         land([[nested(MAX_DEPTH)]], replace(sql(), transforms=(*hoists, Sql(select))))
         for select in ("*, 1 AS added", "*, level_19 IS NULL AS added")
@@ -147,7 +147,7 @@ def test_shape_deeper_than_arrow_hands_over_is_a_dead_letter():
 
 def wide(records: int, fields: int) -> Iterator[dict[str, object]]:
     """Records whose fields are all different."""
-    return ({f"field_{record}_{at}": at for at in range(fields)} for record in range(records))
+    return ({f"field_{record}_{number}": number for number in range(fields)} for record in range(records))
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def wide(records: int, fields: int) -> Iterator[dict[str, object]]:
     [
         list(wide(25, 1_000)),
         list(wide(1, 25_000)),
-        [{"u": of} for of in wide(25, 1_000)],
-        [{"u": [of]} for of in wide(25, 1_000)],
+        [{"u": document} for document in wide(25, 1_000)],
+        [{"u": [document]} for document in wide(25, 1_000)],
         [{"u": next(wide(1, 25_000))}],
-        [{name: [] for of in wide(25, 1_000) for name in of}],
+        [{name: [] for document in wide(25, 1_000) for name in document}],
     ],
     ids=["records", "one record", "objects", "lists", "one object", "nothing told"],
 )
@@ -194,9 +194,9 @@ def test_27_megabytes_of_distinct_names_take_less_than_a_gigabyte():
 
 def test_number_of_requested_columns_is_bounded():
     """Changes of columns that are there go before those that bring more."""
-    adds = {SchemaChange((f"a{at}",), "add", "long") for at in range(MOST_DEMANDS + 10)}
-    others = {SchemaChange(("z",), "widen", "long"), SchemaChange(("z",), "optional")}
-    kept = bound_demands(adds | others)
-    assert list(kept) == sorted(kept)
-    assert len(kept) == MOST_DEMANDS + 2
-    assert others < set(kept)
+    adds = {SchemaChange((f"a{number}",), "add", "long") for number in range(MOST_DEMANDS + 10)}
+    changes = {SchemaChange(("z",), "widen", "long"), SchemaChange(("z",), "optional")}
+    bounded = bound_demands(adds | changes)
+    assert list(bounded) == sorted(bounded)
+    assert len(bounded) == MOST_DEMANDS + 2
+    assert changes < set(bounded)

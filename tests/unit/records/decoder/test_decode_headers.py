@@ -52,15 +52,15 @@ def pipeline(columns: dict[str, Any], **keys: Any) -> Pipeline:
 
 
 def decode(
-    file: Pipeline, *sent: tuple[bytes | None, Headers], key: bytes | None = None, blocks: bool = True
+    file: Pipeline, *messages: tuple[bytes | None, Headers], key: bytes | None = None, blocks: bool = True
 ) -> Outcomes:
     """The outcomes of records with these values and headers."""
     columns = {destination.table: declared_columns(destination) for destination in file.destinations}
     decoder = Decoder(record_specs(file, columns), route_of(file, columns), 7, blocks=blocks)
-    return decoder.decode(records(*sent, key=key))
+    return decoder.decode(records(*messages, key=key))
 
 
-def records(*sent: tuple[bytes | None, Headers], key: bytes | None = None) -> pa.RecordBatch:
+def records(*messages: tuple[bytes | None, Headers], key: bytes | None = None) -> pa.RecordBatch:
     rows = [
         {
             "topic": "t",
@@ -71,7 +71,7 @@ def records(*sent: tuple[bytes | None, Headers], key: bytes | None = None) -> pa
             "value": value,
             "headers": [{"key": name, "value": content} for name, content in headers] or None,
         }
-        for offset, (value, headers) in enumerate(sent)
+        for offset, (value, headers) in enumerate(messages)
     ]
     return pa.RecordBatch.from_pylist(rows, KAFKA_SCHEMA)
 
@@ -151,9 +151,17 @@ def test_headers_are_columns_beside_values_of_each_format(value: dict[str, Any],
 
 
 def test_last_header_of_a_name_counts_and_names_differ_by_case() -> None:
-    sent: Headers = [("ce_type", b"\xff"), ("CE_TYPE", b"other"), ("ce_type", b"last"), ("ce_type2", b"x"), ("", b"y")]
+    headers: Headers = [
+        ("ce_type", b"\xff"),
+        ("CE_TYPE", b"other"),
+        ("ce_type", b"last"),
+        ("ce_type2", b"x"),
+        ("", b"y"),
+    ]
 
-    outcomes = decode(pipeline({"id": "long", **TYPE}), (b"{}", sent), (b"{}", [("ce_type", b"a"), ("ce_type", None)]))
+    outcomes = decode(
+        pipeline({"id": "long", **TYPE}), (b"{}", headers), (b"{}", [("ce_type", b"a"), ("ce_type", None)])
+    )
 
     assert cells(outcomes, "ce_type") == [("last",), (None,)]
 
@@ -183,14 +191,19 @@ def test_missing_header_is_the_default_and_one_without_value_is_null() -> None:
 def test_record_without_a_required_header_is_a_dead_letter_and_its_neighbours_land() -> None:
     name = "x" * 300
     columns = {"id": "long", name: {"type": "int", "part": "header", "required": True}}
-    sent = [(b'{"id": 1}', [(name, b"1")]), (b'{"id": 2}', []), (b'{"id": 3}', [(name, b"1.5")]), (b'{"id": "x"}', [])]
+    messages = [
+        (b'{"id": 1}', [(name, b"1")]),
+        (b'{"id": 2}', []),
+        (b'{"id": 3}', [(name, b"1.5")]),
+        (b'{"id": "x"}', []),
+    ]
 
-    outcomes = decode(pipeline(columns), *sent)
+    outcomes = decode(pipeline(columns), *messages)
 
     assert cells(outcomes, "id") == [(1,)]
-    found = letters(outcomes)
-    assert [code for _, code, _ in found] == ["MISSING_REQUIRED", "LOSSY_CAST", "WRONG_TYPE"]
-    assert found[0][2] == f"header.{'x' * 80}…"
+    dead_letters = letters(outcomes)
+    assert [code for _, code, _ in dead_letters] == ["MISSING_REQUIRED", "LOSSY_CAST", "WRONG_TYPE"]
+    assert dead_letters[0][2] == f"header.{'x' * 80}…"
 
 
 @given(
@@ -204,13 +217,13 @@ def test_record_without_a_required_header_is_a_dead_letter_and_its_neighbours_la
         max_size=6,
     )
 )
-def test_each_record_has_the_outcome_that_it_has_alone(sent: list[tuple[bytes | None, Headers]]) -> None:
+def test_each_record_has_the_outcome_that_it_has_alone(messages: list[tuple[bytes | None, Headers]]) -> None:
     file = pipeline({"id": "long", **TYPE, "n": {"type": "int", "part": "header", "required": True}})
 
-    together = decode(file, *sent)
+    whole = decode(file, *messages)
 
-    rows, dead = iter(cells(together, "_kafka_offset", "id", "ce_type", "n")), iter(letters(together))
-    for offset, record in enumerate(sent):
+    rows, dead = iter(cells(whole, "_kafka_offset", "id", "ce_type", "n")), iter(letters(whole))
+    for offset, record in enumerate(messages):
         alone = decode(file, record)
         for row in cells(alone, "id", "ce_type", "n"):
             assert next(rows) == (offset, *row)
@@ -252,8 +265,8 @@ def test_bound_on_repeated_headers_does_not_depend_on_neighbours() -> None:
     wide = (json.dumps(inserted).encode(), [("trace", b"x" * 500_000)])
     altered = (b'{"type": "ALTER", "isDdl": true, "ts": 1, "es": 1, "data": null}', [])
 
-    for sent in ([wide], [wide, *[altered] * 410]):
-        outcomes = decode(file, *sent)
+    for messages in ([wide], [wide, *[altered] * 410]):
+        outcomes = decode(file, *messages)
         assert outcomes.dead.column("code").to_pylist() == ["TOO_WIDE"]
         assert outcomes.rows["shop.events"].num_rows == 0
 
@@ -322,8 +335,8 @@ def test_tombstone_deletes_by_key_and_takes_its_place_from_a_header() -> None:
     merged = {"write": "upsert", "identifier": ["id"], "order_by": "at"}
     file = pipeline(columns, destination=merged, key={"format": "long"})
 
-    sent = [(b'{"name": "a"}', [("at", b"5"), ("trace", b"t")]), (None, [("at", b"6")]), (None, [("trace", b"t")])]
-    outcomes = decode(file, *sent, key=(3).to_bytes(8, "big"))
+    messages = [(b'{"name": "a"}', [("at", b"5"), ("trace", b"t")]), (None, [("at", b"6")]), (None, [("trace", b"t")])]
+    outcomes = decode(file, *messages, key=(3).to_bytes(8, "big"))
 
     assert cells(outcomes, "id", "name", "at", "trace", "_frazil_op") == [
         (3, "a", 5, "t", "upsert"),
@@ -382,7 +395,7 @@ def test_predicate_and_sql_read_headers() -> None:
         {"type": "Sql", "select": "id, _kafka_headers['ce_type'] AS kind", "where": "_kafka_headers['skip'] IS NULL"},
     ]
     file = pipeline({"id": "long", "kind": "string"}, transforms=steps, value={"fields": {"id": "long"}})
-    sent: list[tuple[bytes | None, Headers]] = [
+    messages: list[tuple[bytes | None, Headers]] = [
         (b'{"id": 1}', [("env", b"prod"), ("ce_type", b"x"), ("ce_type", b"y")]),
         (b'{"id": 2}', [("env", b"test1")]),
         (b'{"id": 3}', [("env", b"test"), ("env", b"\xff"), ("ce_type", b"\xff")]),
@@ -390,7 +403,7 @@ def test_predicate_and_sql_read_headers() -> None:
         (b'{"id": 5}', []),
     ]
 
-    outcomes = decode(file, *sent)
+    outcomes = decode(file, *messages)
 
     assert cells(outcomes, "id", "kind") == [(1, "y"), (3, None), (5, None)]
     assert not outcomes.dead.num_rows

@@ -26,8 +26,12 @@ from tests.format_specs import format_spec
 from tests.unit.records.kafka_batches import OneTable, OneTableOutcomes
 
 COLUMNS = pa.schema([("id", pa.int64()), ("customer", pa.int64())])
-BESIDE = RecordSpec(COLUMNS, key=format_spec("long"), of_key=frozenset({"customer"}), sources={"customer": ("value",)})
-JSON_KEY = replace(BESIDE, key=FormatSpec(), key_fields=pa.schema([("no", pa.int64())]), sources={"customer": ("no",)})
+BESIDE_KEY = RecordSpec(
+    COLUMNS, key=format_spec("long"), of_key=frozenset({"customer"}), sources={"customer": ("value",)}
+)
+JSON_KEY = replace(
+    BESIDE_KEY, key=FormatSpec(), key_fields=pa.schema([("no", pa.int64())]), sources={"customer": ("no",)}
+)
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,10 @@ class Writers:
 AVRO_KEY = replace(JSON_KEY, key=format_spec("avro", Writers()), key_fields=None)
 
 
-def records(*sent: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
+def records(*messages: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
     rows = [
-        {"topic": "t", "partition": 0, "offset": at, "timestamp": at, "key": key, "value": value}
-        for at, (key, value) in enumerate(sent)
+        {"topic": "t", "partition": 0, "offset": index, "timestamp": index, "key": key, "value": value}
+        for index, (key, value) in enumerate(messages)
     ]
     return pa.RecordBatch.from_pylist(rows, KAFKA_SCHEMA)
 
@@ -70,13 +74,13 @@ def rows(outcomes: OneTableOutcomes) -> list[tuple[Any, ...]]:
 
 
 def letters(outcomes: OneTableOutcomes) -> list[tuple[int, str, str | None]]:
-    return [(of["offset"], of["code"], of["path"]) for of in outcomes.dead.to_pylist()]
+    return [(letter["offset"], letter["code"], letter["path"]) for letter in outcomes.dead.to_pylist()]
 
 
 @pytest.mark.parametrize(
     ("spec", "good", "broken"),
     [
-        (BESIDE, long(5), b"5"),
+        (BESIDE_KEY, long(5), b"5"),
         (JSON_KEY, b'{"no": 5}', b"no"),
         (AVRO_KEY, avro(1, 5), avro(9, 5)),
     ],
@@ -85,12 +89,20 @@ def letters(outcomes: OneTableOutcomes) -> list[tuple[int, str, str | None]]:
 @pytest.mark.parametrize("value", ["json", "long"])
 def test_each_row_has_the_key_of_its_own_record(spec: RecordSpec, good: bytes, broken: bytes, value: str) -> None:
     """Broken keys, null keys, tombstones and broken values in between: each row has the key of its own record."""
-    of = {"json": order, "long": long}[value]
+    encode = {"json": order, "long": long}[value]
     if value == "long":
         spec = replace(spec, format=format_spec("long"), sources={**spec.sources, "id": ("value",)})
-    sent = [(broken, of(0)), (good, of(1)), (None, of(2)), (good, None), (good, b"{"), (broken, None), (good, of(6))]
+    messages = [
+        (broken, encode(0)),
+        (good, encode(1)),
+        (None, encode(2)),
+        (good, None),
+        (good, b"{"),
+        (broken, None),
+        (good, encode(6)),
+    ]
 
-    outcomes = OneTable(spec, 1).decode(records(*sent))
+    outcomes = OneTable(spec, 1).decode(records(*messages))
 
     assert rows(outcomes) == [(1, 1, 5), (2, 2, None), (6, 6, 5)]
     assert [code for _, code, _ in letters(outcomes)] == ["INVALID_KEY", letters(outcomes)[1][1]]
@@ -122,15 +134,15 @@ def test_key_that_does_not_fit_names_the_key() -> None:
     ("nullable", "defaults", "expected"),
     [(True, {}, None), (True, {"customer": 7}, None), (False, {"customer": 7}, 7), (False, {}, "MISSING_REQUIRED")],
 )
-@pytest.mark.parametrize("spec", [BESIDE, JSON_KEY, AVRO_KEY], ids=["long", "json", "avro"])
+@pytest.mark.parametrize("spec", [BESIDE_KEY, JSON_KEY, AVRO_KEY], ids=["long", "json", "avro"])
 def test_null_key_is_a_missing_one(spec: RecordSpec, nullable: bool, defaults: Any, expected: object) -> None:
     """Its fields are null, whatever the format: a default is for required columns only."""
     columns = pa.schema([COLUMNS.field(0), pa.field("customer", pa.int64(), nullable=nullable)])
 
     outcomes = OneTable(replace(spec, columns=columns, defaults=defaults), 1).decode(records((None, order(1))))
 
-    found = [row[2] for row in rows(outcomes)] + [code for _, code, _ in letters(outcomes)]
-    assert found == [expected]
+    outcomes_seen = [row[2] for row in rows(outcomes)] + [code for _, code, _ in letters(outcomes)]
+    assert outcomes_seen == [expected]
 
 
 def test_whole_key_of_none_is_an_empty_object() -> None:
@@ -186,14 +198,14 @@ def test_exploded_rows_keep_their_key() -> None:
             Explode("id"),
         ),
     )
-    sent = [
+    messages = [
         (b'{"at": {"no": "4"}}', b'{"id": [1, 2]}'),
         (None, b'{"id": [3]}'),
         (b'{"at": {"no": "x"}}', b'{"id": [4]}'),
         (b'{"at": {"no": "5"}}', b'{"id": [5]}'),
     ]
 
-    outcomes = OneTable(spec, 1).decode(records(*sent))
+    outcomes = OneTable(spec, 1).decode(records(*messages))
 
     assert rows(outcomes) == [(0, 1, 4), (0, 2, 4), (1, 3, None), (3, 5, 5)]
     assert letters(outcomes) == [(2, "TRANSFORM_FAILED", "no")]
@@ -201,7 +213,7 @@ def test_exploded_rows_keep_their_key() -> None:
 
 def test_key_made_of_the_value_is_available() -> None:
     """ValueToKey makes keys without any being decoded."""
-    spec = replace(BESIDE, key=None, transforms=(ValueToKey(("id",)),), sources={"customer": ("id",)})
+    spec = replace(BESIDE_KEY, key=None, transforms=(ValueToKey(("id",)),), sources={"customer": ("id",)})
 
     assert rows(OneTable(spec, 1).decode(records((b"?", order(4))))) == [(0, 4, 4)]
 
@@ -212,20 +224,20 @@ VALUES = st.sampled_from([None, b"", b"{", order(1), avro(1, 5), avro(2, 6, 7), 
 
 @given(st.lists(st.tuples(KEYS, VALUES), max_size=12), st.sampled_from(["json", "avro"]))
 def test_outcome_of_a_keyed_record_does_not_depend_on_its_neighbours(
-    sent: list[tuple[bytes | None, bytes | None]], value: str
+    messages: list[tuple[bytes | None, bytes | None]], value: str
 ) -> None:
     """Alone or among others of any kind, a record has one outcome, and the same."""
     spec = AVRO_KEY if value == "json" else replace(AVRO_KEY, format=format_spec("avro", Writers()))
     if value == "avro":
         spec = replace(spec, sources={**spec.sources, "id": ("no",)})
-    batch = records(*sent)
+    batch = records(*messages)
 
-    together = OneTable(spec, 1).decode(batch)
-    alone = [OneTable(spec, 1).decode(batch.slice(at, 1)) for at in range(len(sent))]
+    whole = OneTable(spec, 1).decode(batch)
+    alone = [OneTable(spec, 1).decode(batch.slice(number, 1)) for number in range(len(messages))]
 
-    assert rows(together) == [row for one in alone for row in rows(one)]
-    assert letters(together) == [letter for one in alone for letter in letters(one)]
-    assert all(counts.is_complete for counts in together.counts.values())
+    assert rows(whole) == [row for one in alone for row in rows(one)]
+    assert letters(whole) == [letter for one in alone for letter in letters(one)]
+    assert all(counts.is_complete for counts in whole.counts.values())
 
 
 def test_fingerprint_includes_keys_and_record_limits() -> None:
@@ -244,13 +256,13 @@ def test_fingerprint_includes_keys_and_record_limits() -> None:
     assert len({fingerprint(), fingerprint(key={"format": "long"}), fingerprint(key={"format": "int"})}) == 3
 
 
-GONE, BROKEN = (DeadCode.MISSING_REQUIRED.value, "key.no"), (DeadCode.INVALID_KEY.value, "key")
+MISSING_KEY, BROKEN = (DeadCode.MISSING_REQUIRED.value, "key.no"), (DeadCode.INVALID_KEY.value, "key")
 
 
 @pytest.mark.parametrize("transforms", [(), (Cast({"id": "int64"}),)], ids=["direct", "transforms"])
 @pytest.mark.parametrize(
     ("required", "default", "lacking"),
-    [(False, {}, None), (False, {"customer": 7}, None), (True, {}, GONE), (True, {"customer": 7}, 7)],
+    [(False, {}, None), (False, {"customer": 7}, None), (True, {}, MISSING_KEY), (True, {"customer": 7}, 7)],
     ids=["optional", "optional, default", "required", "required, default"],
 )
 def test_a_default_stands_for_a_field_that_a_json_key_may_lack(
@@ -265,9 +277,9 @@ def test_a_default_stands_for_a_field_that_a_json_key_may_lack(
 
     done = OneTable(spec, 1).decode(records(*((key, order(1)) for key in expected)))
 
-    found: dict[int, Any] = {row["_kafka_offset"]: row["customer"] for row in done.rows.to_pylist()}
-    found |= {row["offset"]: (row["code"], row["path"]) for row in done.dead.to_pylist()}
-    assert [found[at] for at in range(len(expected))] == list(expected.values())
+    customers: dict[int, Any] = {row["_kafka_offset"]: row["customer"] for row in done.rows.to_pylist()}
+    customers |= {row["offset"]: (row["code"], row["path"]) for row in done.dead.to_pylist()}
+    assert [customers[number] for number in range(len(expected))] == list(expected.values())
 
 
 OTHER_KEY = replace(
@@ -302,9 +314,13 @@ def test_field_of_the_value_with_the_name_of_a_key_column_is_not_unknown(
     shaped = replace(
         spec, transforms=(WithKey(Cast({"value": "int64"})),), fields=fields, infers=spec.evolution is not None
     )
-    sent = [(long(5), b'{"id": 4, "name": "a"}'), (long(6), b'{"name": "b"}'), (long(7), b'{"id": 7, "name": null}')]
+    messages = [
+        (long(5), b'{"id": 4, "name": "a"}'),
+        (long(6), b'{"name": "b"}'),
+        (long(7), b'{"id": 7, "name": null}'),
+    ]
 
-    outcomes = OneTable(shaped if is_shaped else spec, 1, blocks=blocks).decode(records(*sent))
+    outcomes = OneTable(shaped if is_shaped else spec, 1, blocks=blocks).decode(records(*messages))
 
     assert not outcomes.demands
     assert [(row["id"], row["name"], row.get("_rescued")) for row in outcomes.rows.to_pylist()] == [

@@ -107,10 +107,10 @@ def test_fields_of_a_record_do_not_depend_on_its_neighbours(chain: tuple[Transfo
     """A field that only a neighbour has would be null, rather than missing: another row, letter, count or JSON text."""
     shaped = RecordSpec(**{**{name: getattr(spec, name) for name in spec.__slots__}, "transforms": chain})
 
-    together, alone = both_ways(shaped, RECORDS)
+    whole, alone = both_ways(shaped, RECORDS)
 
-    assert together == alone
-    assert not together.refused
+    assert whole == alone
+    assert not whole.refused
 
 
 SOURCE = {"db": "d", "table": "t"}
@@ -136,9 +136,9 @@ def test_deleted_row_keeps_its_fields_to_itself(handling: Literal["none", "drop"
         WHOLE, fields=IMAGES, sources={"all": ()}, transforms=(DebeziumTransform(delete_handling=handling),)
     )
 
-    together, alone = both_ways(spec, records)
+    whole, alone = both_ways(spec, records)
 
-    assert together == alone
+    assert whole == alone
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Parted:
         """Part them, each kind in its own frame."""
         numbers = frame.value.column("n").to_pylist()
         even, odd = (
-            frame.take(pa.array([at for at, n in enumerate(numbers) if (n % 2 == 0) == kind], pa.int64()))
+            frame.take(pa.array([index for index, n in enumerate(numbers) if (n % 2 == 0) == kind], pa.int64()))
             for kind in (True, False)
         )
         more = even.with_value(even.value.append_column("more", pa.array(["m"] * len(even), pa.string())))
@@ -159,8 +159,14 @@ class Parted:
 LISTS = pa.schema([("n", pa.list_(pa.int64())), ("to", pa.string())])
 LISTED = records_of(
     *(
-        ("t", None, json.dumps({"n": numbers, "to": to}).encode())
-        for numbers, to in [([1, 2, 3], "x"), ([2, 40_000_000_000], "x"), ([1], "y"), ([], "y"), ([6, 1, 4], "x")]
+        ("t", None, json.dumps({"n": numbers, "to": kind_of_table}).encode())
+        for numbers, kind_of_table in [
+            ([1, 2, 3], "x"),
+            ([2, 40_000_000_000], "x"),
+            ([1], "y"),
+            ([], "y"),
+            ([6, 1, 4], "x"),
+        ]
     )
 )
 PARTED = RecordSpec(
@@ -177,21 +183,21 @@ def test_record_with_rows_of_two_shapes_lands_whole_or_not(tables: int) -> None:
     specs = {f"t{number}": PARTED for number in range(tables)}
     route = None if tables == 1 else Route(StaticRoute(("to",), {"t0": "x", "t1": ".*"}), "dead_letter")
 
-    together, alone = both_ways(specs, LISTED, route)
+    whole, alone = both_ways(specs, LISTED, route)
 
-    assert together == alone
-    found = [row.strip("()").split(", ")[:2] for row in together.rows["t0"]]
-    assert [row for row in found if "40000000000" in row] == []
-    assert sorted(found)[:2] == [["1", "'none'"], ["1", "'none'"]]
-    assert [letter for letter in together.dead if "'OUT_OF_RANGE'" in letter]
+    assert whole == alone
+    pairs = [row.strip("()").split(", ")[:2] for row in whole.rows["t0"]]
+    assert [row for row in pairs if "40000000000" in row] == []
+    assert sorted(pairs)[:2] == [["1", "'none'"], ["1", "'none'"]]
+    assert [letter for letter in whole.dead if "'OUT_OF_RANGE'" in letter]
 
 
 def test_failing_record_takes_rows_of_every_shape() -> None:
     """If a transform fails on one row, all rows of its record are dead, also those in another frame."""
     spec = RecordSpec(PARTED.columns, fields=LISTS, transforms=(*PARTED.transforms, Cast({"n": "int8"})))
 
-    together, alone = both_ways(spec, LISTED)
+    whole, alone = both_ways(spec, LISTED)
 
-    assert together == alone
-    assert sum("TRANSFORM_FAILED" in letter for letter in together.dead) == 1
-    assert len(together.rows["t"]) == 3 + 1 + 3
+    assert whole == alone
+    assert sum("TRANSFORM_FAILED" in letter for letter in whole.dead) == 1
+    assert len(whole.rows["t"]) == 3 + 1 + 3

@@ -49,13 +49,13 @@ def test_dead_letter_keeps_the_whole_record() -> None:
     batch = kafka_batch([b'{"a":1}', b'\x00{"a":'])
     (letter,) = decode_both(RecordSpec(A), batch).dead.to_pylist()
     record = batch.slice(1).to_pylist()[0]
-    kept = set(DEAD_SCHEMA.names) & set(KAFKA_SCHEMA.names)
-    assert {name: letter[name] for name in kept} == {name: record[name] for name in kept}
-    assert kept == {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
+    shared_names = set(DEAD_SCHEMA.names) & set(KAFKA_SCHEMA.names)
+    assert {name: letter[name] for name in shared_names} == {name: record[name] for name in shared_names}
+    assert shared_names == {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
 
 
 @pytest.mark.parametrize(
-    ("value", "path", "said"),
+    ("value", "path", "message"),
     [
         (b'{"a":"abc"}', "a", 'a: expected int, found text "abc"'),
         (b"{}", "a", "a: expected int, found null or no such field"),
@@ -65,13 +65,13 @@ def test_dead_letter_keeps_the_whole_record() -> None:
         (b'{"a":"\\ud800"}', "a", 'found text "\\ud800"'),
     ],
 )
-def test_message_names_place_expected_and_actual_value(value: bytes, path: str, said: str) -> None:
+def test_message_names_place_expected_and_actual_value(value: bytes, path: str, message: str) -> None:
     """Whoever reads the dead letter can fix the producer without decoding its bytes."""
     inner = pa.struct([pa.field("m", pa.map_(pa.string(), pa.int32()))])
     spec = RecordSpec(A.append(pa.field("n", pa.list_(inner))))
     (letter,) = decode_both(spec, kafka_batch([value])).dead.to_pylist()
     assert letter["path"] == path
-    assert said in letter["message"]
+    assert message in letter["message"]
     assert len(letter["message"]) < 150
 
 
@@ -264,14 +264,14 @@ def test_record_above_the_size_limit_is_a_dead_letter_with_its_size(
     outcomes = Decoder(specs, None, BATCH_NUMBER, blocks=blocks).decode(records)
 
     letters = redacted(outcomes.dead, payload)
-    found = {letter["offset"]: letter for letter in letters.to_pylist()}
-    assert found[101]["code"] == "RECORD_TOO_LARGE"
-    assert found[102]["code"] == "UNREADABLE_BATCH"
-    assert (103 in found) is (tombstone == "dead_letter")
+    letters_by_offset = {letter["offset"]: letter for letter in letters.to_pylist()}
+    assert letters_by_offset[101]["code"] == "RECORD_TOO_LARGE"
+    assert letters_by_offset[102]["code"] == "UNREADABLE_BATCH"
+    assert (103 in letters_by_offset) is (tombstone == "dead_letter")
     assert len(outcomes.rows["t.0"]) == 2
     sizes = [] if payload == "none" else [{"key": "frazil.bytes", "value": b"99"}]
-    assert found[101]["headers"] == [{"key": "frazil.payload", "value": b"none"}, *sizes]
-    assert found[102]["headers"] == [{"key": "frazil.payload", "value": b"none"}]
+    assert letters_by_offset[101]["headers"] == [{"key": "frazil.payload", "value": b"none"}, *sizes]
+    assert letters_by_offset[102]["headers"] == [{"key": "frazil.payload", "value": b"none"}]
     assert not any(has_record(letters).to_pylist()[:2])
     (counts,) = outcomes.counts.values()
     assert counts.is_complete

@@ -26,18 +26,18 @@ EVERY_SUBJECT = pytest.mark.parametrize("subject", SUBJECTS, ids=[subject.name f
 @EVERY_SUBJECT
 def test_no_input_breaks_a_promise(subject: Subject):
     """Mutated values have one outcome each, keep their bytes, and leave their neighbours alone."""
-    found = fuzz(subject, INPUTS, seed=7)
-    assert found.broken == []
-    assert sum(found.outcomes.values()) > INPUTS * 0.9  # the rest has no value
-    assert found.outcomes["row"] < found.inputs or not subject.faults
+    findings = fuzz(subject, INPUTS, seed=7)
+    assert findings.broken == []
+    assert sum(findings.outcomes.values()) > INPUTS * 0.9  # the rest has no value
+    assert findings.outcomes["row"] < findings.inputs or not subject.faults
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])
 def test_each_record_has_one_outcome_on_every_write_path(cell: Subject):
     """In each format: declared columns, followed ones, behind SQL, merged, for ORC files and version 3."""
-    found = fuzz(cell, INPUTS_OF_CELL, seed=9)
-    assert found.broken == []
-    assert sum(found.outcomes.values()) > INPUTS_OF_CELL * 0.9
+    findings = fuzz(cell, INPUTS_OF_CELL, seed=9)
+    assert findings.broken == []
+    assert sum(findings.outcomes.values()) > INPUTS_OF_CELL * 0.9
 
 
 @pytest.mark.full
@@ -86,6 +86,6 @@ def test_decoder_that_forgets_a_record_fails_the_promises():
     """A decoder that forgets a record is found out."""
     subject, rng = SUBJECTS[0], Random(1)
     values = [subject.good(rng.randrange(100)) for _ in range(5)]
-    made = batch(values, [0])
+    record_batch = batch(values, [0])
     with pytest.raises(BrokenPromiseError, match="no outcome"):
-        made.decoded(_Forgetful(subject.spec, BATCH_NUMBER))
+        record_batch.decoded(_Forgetful(subject.spec, BATCH_NUMBER))

@@ -37,42 +37,42 @@ def value(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def offsets(found: Outcomes) -> dict[str, list[int]]:
-    return {table: rows.column("_kafka_offset").to_pylist() for table, rows in found.rows.items() if rows.num_rows}
+def offsets(outcomes: Outcomes) -> dict[str, list[int]]:
+    return {table: rows.column("_kafka_offset").to_pylist() for table, rows in outcomes.rows.items() if rows.num_rows}
 
 
-def letters(found: Outcomes) -> list[tuple[int, str | None, str]]:
-    columns = (found.dead.column(name).to_pylist() for name in ("offset", "destination", "code"))
+def letters(outcomes: Outcomes) -> list[tuple[int, str | None, str]]:
+    columns = (outcomes.dead.column(name).to_pylist() for name in ("offset", "destination", "code"))
     return list(zip(*columns, strict=True))
 
 
 def decode(
-    values: Sequence[bytes | None], by: Any = KIND, otherwise: Otherwise = "dead_letter", only: str | None = None
+    values: Sequence[bytes | None], route_by: Any = KIND, otherwise: Otherwise = "dead_letter", only: str | None = None
 ) -> Outcomes:
-    found = Decoder(SPECS, Route(by, otherwise) if by else None, 7).decode(kafka_batch(values), only)
-    for of in found.tables.values():
-        assert of.routed == of.written + of.dead
-    assert all(of.is_complete for of in found.counts.values())
-    return found
+    outcomes = Decoder(SPECS, Route(route_by, otherwise) if route_by else None, 7).decode(kafka_batch(values), only)
+    for table in outcomes.tables.values():
+        assert table.routed == table.written + table.dead
+    assert all(counts.is_complete for counts in outcomes.counts.values())
+    return outcomes
 
 
 def test_record_lands_in_exactly_its_tables() -> None:
     """A record goes to every table whose expression matches the whole value, and to no other."""
-    found = decode([value(id=1, kind="refund"), value(id=2, kind="strict"), value(id=3, kind="refunds")])
+    outcomes = decode([value(id=1, kind="refund"), value(id=2, kind="strict"), value(id=3, kind="refunds")])
 
-    assert offsets(found) == {"a.numbers": [100], "a.strict": [101]}
-    assert letters(found) == [(102, None, "UNROUTED")]
+    assert offsets(outcomes) == {"a.numbers": [100], "a.strict": [101]}
+    assert letters(outcomes) == [(102, None, "UNROUTED")]
 
 
 def test_record_may_be_row_and_dead_letter_of_two_tables() -> None:
     """A record may be a row of one table and a dead letter of another."""
-    found = decode([value(id="x", kind="order"), value(id="7", kind="text")])
+    outcomes = decode([value(id="x", kind="order"), value(id="7", kind="text")])
 
-    assert offsets(found) == {"a.texts": [100, 101]}
-    assert letters(found) == [(100, "a.numbers", "WRONG_TYPE")]
-    counts = found.counts[TopicPartition("orders", 0)]
+    assert offsets(outcomes) == {"a.texts": [100, 101]}
+    assert letters(outcomes) == [(100, "a.numbers", "WRONG_TYPE")]
+    counts = outcomes.counts[TopicPartition("orders", 0)]
     assert (counts.read, counts.written, sum(counts.dead.values())) == (2, 1, 1)
-    assert (found.tables["a.numbers"].dead, found.tables["a.texts"].written, found.whole_dead) == (1, 2, 0)
+    assert (outcomes.tables["a.numbers"].dead, outcomes.tables["a.texts"].written, outcomes.whole_dead) == (1, 2, 0)
 
 
 def test_each_table_counts_the_fields_it_leaves_out() -> None:
@@ -85,13 +85,13 @@ def test_each_table_counts_the_fields_it_leaves_out() -> None:
         value(id=3, kind="refund", tip=1),
         b"{broken",
     ]
-    found = Decoder(specs, Route(KIND, "dead_letter"), 7).decode(kafka_batch(values))
+    outcomes = Decoder(specs, Route(KIND, "dead_letter"), 7).decode(kafka_batch(values))
 
-    told = {table: of.unknown_fields for table, of in found.tables.items()}
-    assert told["a.texts"] == UnknownFields(2, {"note": 2, "tip": 2})
-    assert told["a.numbers"] == UnknownFields(1, {"tip": 1})
-    assert told["a.strict"] == UnknownFields()
-    assert found.unknown_fields == UnknownFields(2, {"tip": 2, "note": 1})
+    unknown_fields = {table: table_outcome.unknown_fields for table, table_outcome in outcomes.tables.items()}
+    assert unknown_fields["a.texts"] == UnknownFields(2, {"note": 2, "tip": 2})
+    assert unknown_fields["a.numbers"] == UnknownFields(1, {"tip": 1})
+    assert unknown_fields["a.strict"] == UnknownFields()
+    assert outcomes.unknown_fields == UnknownFields(2, {"tip": 2, "note": 1})
 
 
 def test_each_table_counts_typed_fields_it_leaves_out() -> None:
@@ -101,21 +101,21 @@ def test_each_table_counts_typed_fields_it_leaves_out() -> None:
     specs = {"a.few": replace(NUMBERS, format=how), "a.all": RecordSpec(NOTED, format=how)}
     plain, noted, more = b"\x08\x01", b"\x08\x01\x1a\x01n", b"\x08\x01\x38\x05"  # the last one has a field 7
 
-    found = Decoder(specs, None, 7).decode(kafka_batch([plain, noted, more]))
+    outcomes = Decoder(specs, None, 7).decode(kafka_batch([plain, noted, more]))
 
-    assert found.tables["a.few"].unknown_fields == UnknownFields(2, {"note": 1, "#7": 1})
-    assert found.tables["a.all"].unknown_fields == UnknownFields(1, {"#7": 1})
-    assert found.unknown_fields == UnknownFields(2, {"note": 1, "#7": 1})
+    assert outcomes.tables["a.few"].unknown_fields == UnknownFields(2, {"note": 1, "#7": 1})
+    assert outcomes.tables["a.all"].unknown_fields == UnknownFields(1, {"#7": 1})
+    assert outcomes.unknown_fields == UnknownFields(2, {"note": 1, "#7": 1})
 
 
 def test_undecodable_record_is_one_dead_letter_of_the_whole() -> None:
     """A record that can't be decoded is one letter, of the record as a whole, routed or not."""
-    for by in (KIND, None, TopicRoute({"orders": "a.numbers"})):
-        found = decode([b"{broken", value(id=None, kind="order")], by)
+    for route_by in (KIND, None, TopicRoute({"orders": "a.numbers"})):
+        outcomes = decode([b"{broken", value(id=None, kind="order")], route_by)
 
-        assert letters(found)[0] == (100, None, "INVALID_JSON")
-        assert found.whole_dead == 1
-        assert sum(of.routed for of in found.tables.values()) > 0
+        assert letters(outcomes)[0] == (100, None, "INVALID_JSON")
+        assert outcomes.whole_dead == 1
+        assert sum(table.routed for table in outcomes.tables.values()) > 0
 
 
 @pytest.mark.parametrize("bad", [value(id=1), value(id=1, kind=None), value(id=1, kind="none"), value(id=1, kind="")])
@@ -127,12 +127,12 @@ def test_record_without_a_table_follows_its_policy(bad: bytes, otherwise: Otherw
         with pytest.raises(Terminal, match="topic orders, partition 0, offset 101"):
             decode(values, otherwise=otherwise)
         return
-    found = decode(values, otherwise=otherwise)
+    outcomes = decode(values, otherwise=otherwise)
 
-    counts = found.counts[TopicPartition("orders", 0)]
+    counts = outcomes.counts[TopicPartition("orders", 0)]
     outcome = (counts.written, sum(counts.dead.values()), sum(counts.filtered.values()))
     assert outcome == ((1, 1, 0) if otherwise == "dead_letter" else (1, 0, 1))
-    assert letters(found) == ([(101, None, "UNROUTED")] if otherwise == "dead_letter" else [])
+    assert letters(outcomes) == ([(101, None, "UNROUTED")] if otherwise == "dead_letter" else [])
 
 
 def test_error_of_a_run_shows_no_value_of_a_record() -> None:
@@ -155,38 +155,40 @@ def test_route_reads_the_field_that_a_column_reads_where_names_ignore_case() -> 
 
 def test_topic_data_chooses_allowed_tables_only() -> None:
     """A field names its table only where the pipeline allows it; denied ones and others are not written."""
-    by = FieldRoute(("kind",), allow=("a\\..*",), deny=(".*strict",))
-    found = decode([value(id=1, kind=of) for of in ("a.numbers", "a.strict", "b.numbers", "A.numbers")], by)
+    route_by = FieldRoute(("kind",), allow=("a\\..*",), deny=(".*strict",))
+    outcomes = decode(
+        [value(id=1, kind=name) for name in ("a.numbers", "a.strict", "b.numbers", "A.numbers")], route_by
+    )
 
-    assert offsets(found) == {"a.numbers": [100]}
-    assert [of[0] for of in letters(found)] == [101, 102, 103]
+    assert offsets(outcomes) == {"a.numbers": [100]}
+    assert [letter[0] for letter in letters(outcomes)] == [101, 102, 103]
 
 
 def test_route_without_allow_permits_every_destination_not_denied() -> None:
     """Without `allow` the field names any destination, but a denied one."""
     names = ("a.numbers", "a.strict", "b.numbers")
-    found = decode([value(id=1, kind=of) for of in names], FieldRoute(("kind",), allow=(), deny=(".*strict",)))
+    outcomes = decode([value(id=1, kind=name) for name in names], FieldRoute(("kind",), allow=(), deny=(".*strict",)))
 
-    assert offsets(found) == {"a.numbers": [100]}
-    assert [of[0] for of in letters(found)] == [101, 102]
+    assert offsets(outcomes) == {"a.numbers": [100]}
+    assert [letter[0] for letter in letters(outcomes)] == [101, 102]
 
 
 def test_daily_topic_finds_its_table() -> None:
     """A topic is renamed by full match; one that names a destination itself needs no rule."""
-    by = TopicRoute({"events\\.\\d{8}": "a.texts"})
+    route_by = TopicRoute({"events\\.\\d{8}": "a.texts"})
     batch = kafka_batch([value(id=1)] * 3, [("events.20261121", 0), ("a.numbers", 1), ("events.1", 0)])
-    found = Decoder(SPECS, Route(by), 7).decode(batch)
+    outcomes = Decoder(SPECS, Route(route_by), 7).decode(batch)
 
-    assert offsets(found) == {"a.numbers": [101]}
-    assert letters(found) == [(100, "a.texts", "WRONG_TYPE"), (102, None, "UNROUTED")]
+    assert offsets(outcomes) == {"a.numbers": [101]}
+    assert letters(outcomes) == [(100, "a.texts", "WRONG_TYPE"), (102, None, "UNROUTED")]
 
 
 def test_replayed_dead_letter_lands_in_its_own_table_only() -> None:
     """Asked for one table alone, the rows of the others are not made."""
-    found = decode([value(id=5, kind="order"), value(id=5, kind="strict")], only="a.numbers")
+    outcomes = decode([value(id=5, kind="order"), value(id=5, kind="strict")], only="a.numbers")
 
-    assert offsets(found) == {"a.numbers": [100]}
-    assert found.counts[TopicPartition("orders", 0)].filtered
+    assert offsets(outcomes) == {"a.numbers": [100]}
+    assert outcomes.counts[TopicPartition("orders", 0)].filtered
 
 
 def test_exploded_rows_are_routed_together_or_dead_whole() -> None:
@@ -201,35 +203,39 @@ def test_exploded_rows_are_routed_together_or_dead_whole() -> None:
     )
     route = Route(StaticRoute(("lines", "kind"), {"a.one": "one", "a.two": "two"}))
     lines = [[("one", 1), ("two", 2), ("one", 3)], [("one", 4), ("none", 5)]]
-    values = [value(lines=[{"id": number, "kind": kind} for kind, number in of]) for of in lines]
+    values = [value(lines=[{"id": number, "kind": kind} for kind, number in pairs]) for pairs in lines]
 
-    found = Decoder({"a.one": spec, "a.two": spec}, route, 7).decode(kafka_batch(values))
+    outcomes = Decoder({"a.one": spec, "a.two": spec}, route, 7).decode(kafka_batch(values))
 
-    ids = {table: rows.column("id").to_pylist() for table, rows in found.rows.items()}
+    ids = {table: rows.column("id").to_pylist() for table, rows in outcomes.rows.items()}
     assert ids == {"a.one": [1, 3], "a.two": [2]}
-    assert letters(found) == [(101, None, "UNROUTED")]
+    assert letters(outcomes) == [(101, None, "UNROUTED")]
 
 
 kinds = st.sampled_from(["order", "refund", "text", "strict", "none", None])
 ids = st.one_of(st.none(), st.integers(0, 9), st.text(max_size=2), st.floats(allow_nan=False))
-documents = st.one_of(st.builds(lambda kind, of: value(kind=kind, id=of), kinds, ids), st.binary(max_size=8), st.none())
+documents = st.one_of(
+    st.builds(lambda kind, identifier: value(kind=kind, id=identifier), kinds, ids), st.binary(max_size=8), st.none()
+)
 
 
 @given(st.lists(documents, max_size=12), st.sampled_from([KIND, None]), st.sampled_from(["dead_letter", "filter"]))
-def test_record_has_one_outcome_per_table(values: list[bytes | None], by: Any, otherwise: Otherwise) -> None:
+def test_record_has_one_outcome_per_table(values: list[bytes | None], route_by: Any, otherwise: Otherwise) -> None:
     """Per table that a record is meant for: a row or a letter, and what a pipeline of that table alone would make of it."""
-    found = decode(values, by, otherwise)
-    exact = Decoder(SPECS, Route(by, otherwise) if by else None, 7, blocks=False).decode(kafka_batch(values))
-    assert found == exact or (offsets(found), letters(found)) == (offsets(exact), letters(exact))
+    outcomes = decode(values, route_by, otherwise)
+    exact = Decoder(SPECS, Route(route_by, otherwise) if route_by else None, 7, blocks=False).decode(
+        kafka_batch(values)
+    )
+    assert outcomes == exact or (offsets(outcomes), letters(outcomes)) == (offsets(exact), letters(exact))
 
-    whole = {offset for offset, table, _ in letters(found) if table is None}
+    whole = {offset for offset, table, _ in letters(outcomes) if table is None}
     for table, spec in SPECS.items():
         alone = Decoder({table: spec}, None, 7).decode(kafka_batch(values))
-        landed = offsets(found).get(table, [])
-        dead = {offset for offset, of, _ in letters(found) if of == table}
+        landed = offsets(outcomes).get(table, [])
+        dead = {offset for offset, destination, _ in letters(outcomes) if destination == table}
         assert len(set(landed)) == len(landed)
         assert not set(landed) & (dead | whole)
-        if by is None:
+        if route_by is None:
             assert landed == offsets(alone).get(table, [])
         assert set(landed) <= set(offsets(alone).get(table, []))
 

@@ -19,9 +19,9 @@ ROUTE = Route(StaticRoute(("name",), {"t0": "x|s", "t1": ".*"}), "filter")
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-def plain(found: Became) -> Became:
+def plain(fates: Became) -> Became:
     """The outcome without DuckDB's messages, which depend on the rows that are evaluated together."""
-    return replace(found, dead=[re.sub(r"Sql: .*", "Sql", letter) for letter in found.dead])
+    return replace(fates, dead=[re.sub(r"Sql: .*", "Sql", letter) for letter in fates.dead])
 
 
 def check(data: st.DataObject, encoder: str) -> None:

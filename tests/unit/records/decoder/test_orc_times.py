@@ -22,18 +22,18 @@ from tests.unit.records.kafka_batches import OneTable, decode_both, kafka_batch
 
 US, FAR = pa.timestamp("us", "UTC"), 2**63 // 1000 - 1
 LOST = [-1, -999_999, FAR + 1, -FAR - 1]
-KEPT = [-1_000_000, -1_000_001, 0, 1, FAR, -FAR]
+LANDING = [-1_000_000, -1_000_001, 0, 1, FAR, -FAR]
 
 SHAPES: dict[str, tuple[pa.DataType, Any]] = {
-    "plain": (US, lambda at: at),
-    "local": (pa.timestamp("us"), lambda at: at),
-    "list": (pa.list_(US), lambda at: [0, None, at]),
-    "struct": (pa.struct([("a", pa.struct([("b", US)]))]), lambda at: {"a": {"b": at}}),
-    "map": (pa.map_(pa.string(), US), lambda at: [("x", at)]),
-    "key": (pa.map_(US, pa.string()), lambda at: [(at, "x")]),
+    "plain": (US, lambda instant: instant),
+    "local": (pa.timestamp("us"), lambda instant: instant),
+    "list": (pa.list_(US), lambda instant: [0, None, instant]),
+    "struct": (pa.struct([("a", pa.struct([("b", US)]))]), lambda instant: {"a": {"b": instant}}),
+    "map": (pa.map_(pa.string(), US), lambda instant: [("x", instant)]),
+    "key": (pa.map_(US, pa.string()), lambda instant: [(instant, "x")]),
     "lists in maps": (
         pa.map_(pa.string(), pa.list_(pa.struct([("a", US)]))),
-        lambda at: [("w", None), ("x", [None, {"a": at}])],
+        lambda instant: [("w", None), ("x", [None, {"a": instant}])],
     ),
 }
 BAD_TIME = b'{"id": 1, "at": "1969-12-31T23:59:59.5Z"}'
@@ -43,30 +43,33 @@ IN_ORC = RecordSpec(COLUMNS, file_format="orc")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("at", LOST)
-def test_times_that_orc_loses_are_found_at_any_depth_and_their_neighbours_kept(shape: str, at: int) -> None:
+@pytest.mark.parametrize("instant", LOST)
+def test_times_that_orc_loses_are_found_at_any_depth_and_their_neighbours_kept(shape: str, instant: int) -> None:
     """In slices of arrays as well, whose first values are others'."""
-    of, make = SHAPES[shape]
-    values = [make(at), make(0), None, make(at), make(5), make(at)]
-    whole = pa.RecordBatch.from_arrays([pa.array(values, of)], ["x"])
+    data_type, make = SHAPES[shape]
+    values = [make(instant), make(0), None, make(instant), make(5), make(instant)]
+    whole = pa.RecordBatch.from_arrays([pa.array(values, data_type)], ["x"])
     records = kafka_batch([b"{}"] * len(values))
-    spec = RecordSpec(pa.schema([("x", of)]), file_format="orc")
+    spec = RecordSpec(pa.schema([("x", data_type)]), file_format="orc")
 
     for first in (0, 1):
         block = Block(whole.slice(first), pa.arange(first, len(values)))
-        kept, dead = without_altered_times(spec, block, records)
-        assert (kept.positions.to_pylist(), list(dead)) == ([1, 2, 4], [at for at in (0, 3, 5) if at >= first])
-        assert {(of.code.value, of.path) for of in dead.values()} == {("OUT_OF_RANGE", "x")}
+        landed, dead = without_altered_times(spec, block, records)
+        assert (landed.positions.to_pylist(), list(dead)) == (
+            [1, 2, 4],
+            [number for number in (0, 3, 5) if number >= first],
+        )
+        assert {(reason.code.value, reason.path) for reason in dead.values()} == {("OUT_OF_RANGE", "x")}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("at", KEPT)
-def test_times_at_the_edges_land(shape: str, at: int) -> None:
+@pytest.mark.parametrize("instant", LANDING)
+def test_times_at_the_edges_land(shape: str, instant: int) -> None:
     """ORC gives these back."""
-    of, make = SHAPES[shape]
-    rows = pa.RecordBatch.from_arrays([pa.array([None, make(at)], of)], ["x"])
+    data_type, make = SHAPES[shape]
+    rows = pa.RecordBatch.from_arrays([pa.array([None, make(instant)], data_type)], ["x"])
     block = Block(rows, pa.arange(0, 2))
-    spec = RecordSpec(pa.schema([("x", of)]), file_format="orc")
+    spec = RecordSpec(pa.schema([("x", data_type)]), file_format="orc")
     assert without_altered_times(spec, block, kafka_batch([b"", b""])) == (block, {})
 
 
@@ -106,32 +109,35 @@ def test_kafka_timestamp_that_orc_loses_makes_a_dead_letter() -> None:
 def test_only_the_table_of_orc_files_refuses_the_record() -> None:
     """One outcome for each table."""
     specs = {"a.orc": IN_ORC, "a.parquet": replace(IN_ORC, file_format="parquet")}
-    found = Decoder(specs, None, 7).decode(kafka_batch([BAD_TIME, GOOD_TIME]))
+    outcomes = Decoder(specs, None, 7).decode(kafka_batch([BAD_TIME, GOOD_TIME]))
 
-    assert {table: rows.column("id").to_pylist() for table, rows in found.rows.items()} == {
+    assert {table: rows.column("id").to_pylist() for table, rows in outcomes.rows.items()} == {
         "a.orc": [2],
         "a.parquet": [1, 2],
     }
-    assert found.dead.select(["destination", "offset"]).to_pylist() == [{"destination": "a.orc", "offset": 100}]
-    assert {table: (of.routed, of.written, of.dead) for table, of in found.tables.items()} == {
+    assert outcomes.dead.select(["destination", "offset"]).to_pylist() == [{"destination": "a.orc", "offset": 100}]
+    assert {
+        table: (table_outcome.routed, table_outcome.written, table_outcome.dead)
+        for table, table_outcome in outcomes.tables.items()
+    } == {
         "a.orc": (2, 1, 1),
         "a.parquet": (2, 2, 0),
     }
-    assert found.unknown_fields == UnknownFields()
+    assert outcomes.unknown_fields == UnknownFields()
 
 
 def test_file_format_of_the_pipeline_file_reaches_the_decoder() -> None:
     """Whatever its case."""
-    to = {"table": "a.b", "columns": {"id": "long"}, "properties": {"write.format.default": "ORC"}}
-    pipeline = Pipeline.model_validate({"name": "p", "source": {"topics": ["t"]}, "destinations": [to]})
-    assert record_spec(pipeline, declared_columns(Destination.model_validate(to))).file_format == "orc"
+    destination = {"table": "a.b", "columns": {"id": "long"}, "properties": {"write.format.default": "ORC"}}
+    pipeline = Pipeline.model_validate({"name": "p", "source": {"topics": ["t"]}, "destinations": [destination]})
+    assert record_spec(pipeline, declared_columns(Destination.model_validate(destination))).file_format == "orc"
 
 
-@pytest.mark.parametrize("at", ["1969-12-31T23:59:59.5Z", "1677-01-01T00:00:00Z", "2263-01-01T00:00:00Z"])
-def test_verify_expects_dead_letters_for_times_that_orc_loses(at: str) -> None:
+@pytest.mark.parametrize("instant", ["1969-12-31T23:59:59.5Z", "1677-01-01T00:00:00Z", "2263-01-01T00:00:00Z"])
+def test_verify_expects_dead_letters_for_times_that_orc_loses(instant: str) -> None:
     """At any depth, and in tables of ORC files only."""
     columns = {"x": Column(type="list<struct<at: timestamptz>>")}
-    value = json.dumps({"x": [{"at": at}]}).encode()
+    value = json.dumps({"x": [{"at": instant}]}).encode()
     assert isinstance(Expectation(columns, in_orc=True).row(value), Bad)
     assert not isinstance(Expectation(columns).row(value), Bad)
     assert not isinstance(

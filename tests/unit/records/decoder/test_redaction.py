@@ -45,11 +45,11 @@ ONE = (f"k{SECRET}".encode(), f'{{"card": "{SECRET}"}}'.encode(), [{"key": SECRE
 def test_redacted_dead_letter_shows_nothing_of_its_record(payload: Payload) -> None:
     """Key, value and headers hold secrets, and so does a message that quotes them."""
     declared = DeclaredNames.from_specs([RecordSpec(pa.schema([("card", pa.int64())]))])
-    found = redacted(letters(ONE), payload, declared)
+    redacted_letters = redacted(letters(ONE), payload, declared)
 
-    assert SECRET not in str(found.to_pylist())
-    assert found.schema == DEAD_SCHEMA
-    (row,) = found.to_pylist()
+    assert SECRET not in str(redacted_letters.to_pylist())
+    assert redacted_letters.schema == DEAD_SCHEMA
+    (row,) = redacted_letters.to_pylist()
     assert (row["code"], row["message"]) == ("WRONG_TYPE", DeadCode.WRONG_TYPE.meaning)
     assert row["path"] == ("card" if payload == "redacted" else None)
 
@@ -63,7 +63,7 @@ def test_redacted_dead_letter_keeps_sizes_and_hashes() -> None:
     """Sizes tell a cut value; equal hashes tell equal records."""
     (row,) = redacted(letters((None, b"abc", None)), "redacted").to_pylist()
 
-    assert [(of["key"], of["value"]) for of in row["headers"]] == [
+    assert [(header["key"], header["value"]) for header in row["headers"]] == [
         ("frazil.payload", b"redacted"),
         ("frazil.value", b"3 cf4ab791c62b8d2b2109c90275287816"),
     ]

@@ -84,10 +84,12 @@ def test_redacted_dead_letter_keeps_the_declared_part_of_its_path(
 ) -> None:
     """Through the decoder: a letter keeps its code and the declared part of its path."""
     decoder = Decoder({f"a.t{number}": SPEC for number in range(tables)}, None, 1)
-    found = redacted(decoder.decode(kafka_batch([json.dumps(value).encode()])).dead, "redacted", decoder.declared)
+    redacted_letters = redacted(
+        decoder.decode(kafka_batch([json.dumps(value).encode()])).dead, "redacted", decoder.declared
+    )
 
-    assert {(row["code"], row["path"]) for row in found.to_pylist()} == {(code.value, path)}
-    assert SECRET not in str(found.to_pylist())
+    assert {(row["code"], row["path"]) for row in redacted_letters.to_pylist()} == {(code.value, path)}
+    assert SECRET not in str(redacted_letters.to_pylist())
 
 
 def test_local_schema_declares_its_fields() -> None:
@@ -108,5 +110,5 @@ def test_local_schema_declares_its_fields() -> None:
         ]
     )
 
-    told = [names.visible_path(path) for path in ('card["1"]', "x", "key.region", "key.who", "region", "who")]
-    assert told == ["card[…]", "x", "key.region", "key.who", "…", "…"]
+    paths = [names.visible_path(path) for path in ('card["1"]', "x", "key.region", "key.who", "region", "who")]
+    assert paths == ["card[…]", "x", "key.region", "key.who", "…", "…"]

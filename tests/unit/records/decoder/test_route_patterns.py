@@ -54,7 +54,7 @@ def pipeline(**more: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    "by",
+    "route_by",
     [
         StaticRoute(("kind",), dict.fromkeys(TABLES, HOSTILE)),
         FieldRoute(("kind",), allow=(HOSTILE,)),
@@ -63,10 +63,12 @@ def pipeline(**more: Any) -> Pipeline:
         TopicRoute({}, deny=(HOSTILE,)),
     ],
 )
-def test_routes_decide_a_hostile_value_at_once(by: Any) -> None:
+def test_routes_decide_a_hostile_value_at_once(route_by: Any) -> None:
     """By a field of the value, or by the topic; many new values in a batch, too."""
     with at_once():
-        _, unrouted = Router(Route(by), TABLES).rows_by_table(pa.array([TEXT, *(f"{TEXT}{n}" for n in range(500))]))
+        _, unrouted = Router(Route(route_by), TABLES).rows_by_table(
+            pa.array([TEXT, *(f"{TEXT}{n}" for n in range(500))])
+        )
 
     assert len(unrouted) == 501
 
@@ -78,9 +80,9 @@ def test_other_expressions_decide_a_hostile_text_at_once() -> None:
         assert not Source(topics_pattern=HOSTILE).reads(TEXT)
         assert WholeMatch(HOSTILE).holds(pa.array([TEXT])).to_pylist() == [False]
         assert WholeMatch(HOSTILE).replace(pa.array([TEXT]), ["x", 1]).to_pylist() == [TEXT]
-        told = route_to_table(pipeline(route=route), TABLES[0])
-        assert told is not None
-        assert told("events", json.dumps({"kind": TEXT}).encode(), Message()) == "nowhere"
+        table = route_to_table(pipeline(route=route), TABLES[0])
+        assert table is not None
+        assert table("events", json.dumps({"kind": TEXT}).encode(), Message()) == "nowhere"
 
 
 def test_lines_of_captures_get_their_keys_at_once(tmp_path: Path) -> None:

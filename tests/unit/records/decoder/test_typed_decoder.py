@@ -25,8 +25,8 @@ ENVELOPES = RecordSpec(pa.schema([("value", pa.int64())]), format=format_spec("j
 
 def records(*values: bytes | None) -> pa.RecordBatch:
     rows = [
-        {"topic": "t", "partition": 0, "offset": 10 + at, "timestamp": at, "value": value}
-        for at, value in enumerate(values)
+        {"topic": "t", "partition": 0, "offset": 10 + index, "timestamp": index, "value": value}
+        for index, value in enumerate(values)
     ]
     return pa.RecordBatch.from_pylist(rows, KAFKA_SCHEMA)
 
@@ -73,7 +73,7 @@ def test_null_within_an_envelope_is_no_tombstone(tombstone: Any, dead: int, filt
     """A null payload is treated as a record without value is."""
     spec = RecordSpec(ENVELOPES.columns, format=ENVELOPES.format, tombstone=tombstone)
     schema = {"type": "int64", "optional": True}
-    values = [json.dumps({"schema": schema, "payload": of}).encode() for of in (1, None)]
+    values = [json.dumps({"schema": schema, "payload": payload}).encode() for payload in (1, None)]
 
     outcomes = OneTable(spec, 7).decode(records(*values))
 
@@ -83,9 +83,9 @@ def test_null_within_an_envelope_is_no_tombstone(tombstone: Any, dead: int, filt
 
 def test_spec_with_transforms_travels_to_executors() -> None:
     """Formats, transforms and predicates are plain data until a worker opens them."""
-    kept = When(Filter(), TopicNameMatches("other"))
-    spec = RecordSpec(EXPLODED.columns, fields=ITEMS, transforms=(*EXPLODED.transforms, kept))
+    condition = When(Filter(), TopicNameMatches("other"))
+    spec = RecordSpec(EXPLODED.columns, fields=ITEMS, transforms=(*EXPLODED.transforms, condition))
 
-    sent = pickle.loads(pickle.dumps(spec))  # noqa: S301 - our own bytes
+    spec_copy = pickle.loads(pickle.dumps(spec))  # noqa: S301 - our own bytes
 
-    assert landed(OneTable(sent, 7).decode(records(order(1, 9)))) == [(10, 1, 9)]
+    assert landed(OneTable(spec_copy, 7).decode(records(order(1, 9)))) == [(10, 1, 9)]

@@ -42,25 +42,27 @@ class Case:
 
     def outcome(self, level: str) -> str:
         """What happens."""
-        columns = [pa.field(name, _type(of), nullable=not of.endswith("!")) for name, of in self.columns.items()]
-        declared = frozenset(name for name, of in self.columns.items() if not of.endswith("?"))
+        columns = [pa.field(name, _type(text), nullable=not text.endswith("!")) for name, text in self.columns.items()]
+        declared = frozenset(name for name, text in self.columns.items() if not text.endswith("?"))
         options: dict[str, Any] = {"format": self.format, "declared": declared}
-        wanted = spec(columns, None if level == "none" else Evolution(level), **options)  # type: ignore[arg-type]
+        evolving_spec = spec(columns, None if level == "none" else Evolution(level), **options)  # type: ignore[arg-type]
         if level == "none":
-            return _told((), land_still(self.value, replace(wanted, evolution=None, declared=None)))
-        landed = land([[self.value]], wanted)
+            return _outcome((), land_still(self.value, replace(evolving_spec, evolution=None, declared=None)))
+        landed = land([[self.value]], evolving_spec)
         changes = tuple(str(change) for changes in landed.rounds for change in changes)
-        return _told(changes, landed.tasks[0])
+        return _outcome(changes, landed.tasks[0])
 
 
 def _type(text: str) -> pa.DataType:
     return read_type(text.rstrip("!?"))
 
 
-def _told(changes: tuple[str, ...], found: Any) -> str:
-    codes = found.dead.column("code").to_pylist()
+def _outcome(changes: tuple[str, ...], outcomes: Any) -> str:
+    codes = outcomes.dead.column("code").to_pylist()
     if codes:
         return ", ".join([*changes, *codes])
-    is_rescued = all(name.startswith("_rescued: ") for name in found.unknown_fields.names)
-    unknown = ["rescued, counted" if is_rescued else "left out, counted"] if found.unknown_fields.records else []
-    return ", ".join([*changes, *unknown]) or "lands"
+    is_rescued = all(name.startswith("_rescued: ") for name in outcomes.unknown_fields.names)
+    unknown_text = (
+        ["rescued, counted" if is_rescued else "left out, counted"] if outcomes.unknown_fields.records else []
+    )
+    return ", ".join([*changes, *unknown_text]) or "lands"

@@ -31,13 +31,17 @@ def _decimal(precision: int, scale: int) -> dict[str, Any]:
 
 
 def _record(**fields: str) -> dict[str, Any]:
-    return {"type": "record", "name": "inner", "fields": [avro_field(name, of) for name, of in fields.items()]}
+    return {
+        "type": "record",
+        "name": "inner",
+        "fields": [avro_field(name, type_name) for name, type_name in fields.items()],
+    }
 
 
-def avro_field(names: str, of: Any) -> dict[str, Any]:
+def avro_field(names: str, data_type: Any) -> dict[str, Any]:
     """A field: its name, and aliases behind bars."""
     name, *aliases = names.split("|")
-    return {"name": name, "type": of, **({"aliases": aliases} if aliases else {})}
+    return {"name": name, "type": data_type, **({"aliases": aliases} if aliases else {})}
 
 
 def _named(field: Mapping[str, Any]) -> str:
@@ -46,16 +50,16 @@ def _named(field: Mapping[str, Any]) -> str:
     return f"{field['name']}{alias}: {_avro_type(field['type'])}"
 
 
-def _avro_type(of: Any) -> str:
+def _avro_type(data_type: Any) -> str:
     """A type of Avro in a few words."""
-    if isinstance(of, list):
-        return "|".join(map(_avro_type, of))
-    if not isinstance(of, dict):
-        return str(of)
-    if of["type"] == "record":
-        return "record<" + ", ".join(map(_named, of["fields"])) + ">"
-    digits = f"({of['precision']},{of['scale']})" if "precision" in of else ""
-    return f"{of['logicalType']}{digits}"
+    if isinstance(data_type, list):
+        return "|".join(map(_avro_type, data_type))
+    if not isinstance(data_type, dict):
+        return str(data_type)
+    if data_type["type"] == "record":
+        return "record<" + ", ".join(map(_named, data_type["fields"])) + ">"
+    digits = f"({data_type['precision']},{data_type['scale']})" if "precision" in data_type else ""
+    return f"{data_type['logicalType']}{digits}"
 
 
 _JSON_ROWS: Final[list[tuple[str, Mapping[str, str], str, tuple[str, ...]]]] = [
@@ -261,13 +265,17 @@ _AVRO_ROWS: Final[list[tuple[str, Mapping[str, str], Mapping[str, Any], Any, tup
 
 
 def _json() -> Iterator[Case]:
-    for change, columns, sent, becomes in _JSON_ROWS:
-        yield Case(JSON, change, columns, sent, becomes, sent.encode())
+    for change, columns, row_sent, becomes in _JSON_ROWS:
+        yield Case(JSON, change, columns, row_sent, becomes, row_sent.encode())
 
 
 def _avro() -> Iterator[Case]:
     for change, columns, fields, value, becomes in _AVRO_ROWS:
-        schema = {"type": "record", "name": "r", "fields": [avro_field(name, of) for name, of in fields.items()]}
+        schema = {
+            "type": "record",
+            "name": "r",
+            "fields": [avro_field(name, type_name) for name, type_name in fields.items()],
+        }
         buffer = io.BytesIO()
         fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), value)
         shown = ", ".join(map(_named, schema["fields"]))

@@ -38,12 +38,12 @@ class Landed:
         """Rows without the Kafka columns."""
         return [row for task in self.tasks for row in task.rows[TABLE].select(self.spec.columns.names).to_pylist()]
 
-    def row(self, task: int, at: int) -> dict[str, Any] | None:
+    def row(self, task: int, index: int) -> dict[str, Any] | None:
         """The row of one record; None if it is dead."""
-        found = [row for row in self.tasks[task].rows[TABLE].to_pylist() if row["_kafka_offset"] == 100 + at]
-        dead = self.tasks[task].dead.column("offset").to_pylist().count(100 + at)
-        assert len(found) + dead == 1
-        return found[0] if found else None
+        rows = [row for row in self.tasks[task].rows[TABLE].to_pylist() if row["_kafka_offset"] == 100 + index]
+        dead = self.tasks[task].dead.column("offset").to_pylist().count(100 + index)
+        assert len(rows) + dead == 1
+        return rows[0] if rows else None
 
     @property
     def codes(self) -> list[str]:
@@ -53,8 +53,8 @@ class Landed:
 
 def spec(columns: Sequence[pa.Field] = (), evolution: Evolution | None = None, **options: Any) -> RecordSpec:
     """How records become rows of a table that follows them."""
-    followed = replace(evolution or Evolution(), reserved=frozenset(of.name for of in KafkaColumns().fields))
-    options = {"declared": frozenset(of.name for of in columns)} | options
+    followed = replace(evolution or Evolution(), reserved=frozenset(field.name for field in KafkaColumns().fields))
+    options = {"declared": frozenset(column.name for column in columns)} | options
     return RecordSpec(pa.schema(columns), evolution=followed, **options)
 
 
@@ -67,36 +67,36 @@ class Untouched:
         return Transformed(frame)
 
 
-def transformed(of: RecordSpec) -> RecordSpec:
+def transformed(spec: RecordSpec) -> RecordSpec:
     """The same with a transform before the columns."""
-    return replace(of, infers=True, fields=of.columns, transforms=(Untouched(),))
+    return replace(spec, infers=True, fields=spec.columns, transforms=(Untouched(),))
 
 
-def land(tasks: Sequence[Sequence[object]], of: RecordSpec, *, blocks: bool = True) -> Landed:
+def land(tasks: Sequence[Sequence[object]], spec: RecordSpec, *, blocks: bool = True) -> Landed:
     """Decode the values of some tasks, and as often again as they ask for something.
 
     Args:
         tasks: Values: bytes, or what JSON can say.
-        of: How they become rows.
+        spec: How they become rows.
         blocks: Whether JSON is parsed in blocks.
     """
     rounds: list[tuple[SchemaChange, ...]] = []
     batches = [kafka_batch([each if isinstance(each, bytes) else _json(each) for each in task]) for task in tasks]
     for _ in range(6):
-        told = [Decoder({TABLE: of}, None, 1, blocks=blocks).decode(batch) for batch in batches]
-        changes = merge_changes((change for task in told for change in task.demands.get(TABLE, ())), of)
+        outcomes = [Decoder({TABLE: spec}, None, 1, blocks=blocks).decode(batch) for batch in batches]
+        changes = merge_changes((change for task in outcomes for change in task.demands.get(TABLE, ())), spec)
         if not changes:
-            assert not any(task.demands for task in told)
-            return Landed(of, rounds, told)
+            assert not any(task.demands for task in outcomes)
+            return Landed(spec, rounds, outcomes)
         rounds.append(changes)
-        columns = apply_changes(of.columns, changes)
-        of = replace(of, columns=columns, fields=columns if of.infers else of.fields)
+        columns = apply_changes(spec.columns, changes)
+        spec = replace(spec, columns=columns, fields=columns if spec.infers else spec.fields)
     raise AssertionError(f"the records never have enough: {rounds}")
 
 
-def land_still(value: bytes, of: RecordSpec) -> Outcomes:
+def land_still(value: bytes, spec: RecordSpec) -> Outcomes:
     """Decode one value for a table that does not evolve."""
-    return Decoder({TABLE: of}, None, 1).decode(kafka_batch([value]))
+    return Decoder({TABLE: spec}, None, 1).decode(kafka_batch([value]))
 
 
 def _json(value: object) -> bytes:

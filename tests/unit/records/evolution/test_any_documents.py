@@ -40,26 +40,26 @@ def tells(value: object) -> bool:
     return any(tells(each) if isinstance(each, dict | list) else each is not None for each in inner)
 
 
-def holds(found: Any, value: Any) -> bool:
+def holds(cell: Any, value: Any) -> bool:
     """Whether a column holds a value, all of it that tells anything."""
     if not tells(value):
         return True
-    if isinstance(found, str) and not isinstance(value, str):
-        return bool(json.loads(found) == value)
+    if isinstance(cell, str) and not isinstance(value, str):
+        return bool(json.loads(cell) == value)
     if isinstance(value, dict):
-        return found is not None and all_held(found, value)
+        return cell is not None and all_held(cell, value)
     if isinstance(value, list):
-        return found is not None and len(found) == len(value) and all(map(holds, found, value))
+        return cell is not None and len(cell) == len(value) and all(map(holds, cell, value))
     if isinstance(value, bool | str):
-        return type(found) is type(value) and found == value
-    return found == (float(value) if isinstance(found, float) else value) and not isinstance(found, bool)
+        return type(cell) is type(value) and cell == value
+    return cell == (float(value) if isinstance(cell, float) else value) and not isinstance(cell, bool)
 
 
 def all_held(row: dict[str, Any], value: dict[str, Any], rest: dict[str, Any] | None = None) -> bool:
     return all(
         (rest is not None and name in rest and rest[name] == item)
         or holds(row.get(name), item)
-        or any(holds(row[other], item) for other in row if other.startswith(f"{name}__"))
+        or any(holds(row[name_of_cell], item) for name_of_cell in row if name_of_cell.startswith(f"{name}__"))
         for name, item in value.items()
     )
 
@@ -72,13 +72,13 @@ def all_held(row: dict[str, Any], value: dict[str, Any], rest: dict[str, Any] | 
     st.integers(1, 4),
 )
 def test_value_is_in_its_row_unchanged(
-    sent: list[list[dict[str, Any]]], level: Level, otherwise: OnIncompatible, depth: int
+    documents: list[list[dict[str, Any]]], level: Level, otherwise: OnIncompatible, depth: int
 ) -> None:
     """Every leaf of a document is in its row, equal: in a column, or among the rescued fields. Or its record is dead."""
-    landed = land(sent, spec((), Evolution(level, otherwise, max_depth=depth)))
-    for number, task in enumerate(sent):
-        for at, document in enumerate(task):
-            row = landed.row(number, at)
+    landed = land(documents, spec((), Evolution(level, otherwise, max_depth=depth)))
+    for number, task in enumerate(documents):
+        for index, document in enumerate(task):
+            row = landed.row(number, index)
             if row is not None:
                 rest = json.loads(row.get("_rescued") or "{}")
                 fields = {name: item for name, item in row.items() if not name.startswith("_")}
@@ -94,31 +94,31 @@ def test_value_is_in_its_row_unchanged(
     st.sampled_from(["exact", "case_insensitive"]),
 )
 def test_schema_does_not_depend_on_how_a_batch_is_split(
-    sent: list[list[dict[str, Any]]], random: Any, depth: int, most: int, field_names: Any
+    documents: list[list[dict[str, Any]]], random: Any, depth: int, most: int, field_names: Any
 ) -> None:
     """Tasks of other sizes, in another order, with records in another order, request the same columns."""
-    every = [document for task in sent for document in task]
-    wanted = spec((), Evolution(max_depth=depth, max_columns=most), field_names=field_names)
-    once = land([every], wanted)
+    every = [document for task in documents for document in task]
+    evolving_spec = spec((), Evolution(max_depth=depth, max_columns=most), field_names=field_names)
+    once = land([every], evolving_spec)
     random.shuffle(every)
     cut = random.randint(0, len(every))
-    again = land([every[cut:], every[:cut]], wanted)
+    again = land([every[cut:], every[:cut]], evolving_spec)
     assert again.spec.columns.equals(once.spec.columns), f"{again.spec.columns}\n!=\n{once.spec.columns}"
 
 
 def test_field_that_becomes_text_leaves_its_columns_to_others() -> None:
     """All records decide which fields get columns, whether those that make a text of one are in the same task or not."""
-    sent = [{"x": {"a": 1, "b": 2, "c": 3}, "y": 1}, {"x": "text"}]
-    wanted = spec((), Evolution(max_columns=2))
-    apart, together = land([[sent[0]], [sent[1]]], wanted), land([sent], wanted)
-    assert apart.columns == together.columns == {"x": pa.string(), "y": pa.int64()}
+    documents = [{"x": {"a": 1, "b": 2, "c": 3}, "y": 1}, {"x": "text"}]
+    evolving_spec = spec((), Evolution(max_columns=2))
+    apart, at_once = land([[documents[0]], [documents[1]]], evolving_spec), land([documents], evolving_spec)
+    assert apart.columns == at_once.columns == {"x": pa.string(), "y": pa.int64()}
 
 
 @relaxed
 @given(tasks)
-def test_block_and_single_records_request_the_same_columns(sent: list[list[dict[str, Any]]]) -> None:
+def test_block_and_single_records_request_the_same_columns(documents: list[list[dict[str, Any]]]) -> None:
     """Parsed as blocks or one by one, records request the same and become the same rows."""
-    fast, slow = land(sent, spec()), land(sent, spec(), blocks=False)
+    fast, slow = land(documents, spec()), land(documents, spec(), blocks=False)
     assert fast.rounds == slow.rounds
     assert fast.rows == slow.rows
     assert fast.codes == slow.codes
@@ -133,29 +133,29 @@ def is_mixed(value: object) -> bool:
 
 def differ(values: list[Any]) -> bool:
     """Whether values that share a column are not all of one kind, or what is in them."""
-    found = [value for value in values if value is not None]
-    if len({type(value) for value in found}) > 1:
+    present = [value for value in values if value is not None]
+    if len({type(value) for value in present}) > 1:
         return True
-    if found and isinstance(found[0], dict):
-        names = {name for value in found for name in value}
-        return any(differ([value.get(name) for value in found]) for name in names)
-    return bool(found) and isinstance(found[0], list) and differ([item for value in found for item in value])
+    if present and isinstance(present[0], dict):
+        names = {name for value in present for name in value}
+        return any(differ([value.get(name) for value in present]) for name in names)
+    return bool(present) and isinstance(present[0], list) and differ([item for value in present for item in value])
 
 
-def plain(found: Any) -> Any:
+def plain(json_value: Any) -> Any:
     """A value with JSON texts as what they say, without what tells nothing: columns can't tell it from missing fields."""
-    if isinstance(found, str) and found[:1] in "{[" and found:
-        return plain(json.loads(found))
-    if isinstance(found, dict):
-        return {name: item for name, held in found.items() if tells(item := plain(held))}
-    return [plain(item) for item in found] if isinstance(found, list) else found
+    if isinstance(json_value, str) and json_value[:1] in "{[" and json_value:
+        return plain(json.loads(json_value))
+    if isinstance(json_value, dict):
+        return {name: item for name, cell in json_value.items() if tells(item := plain(cell))}
+    return [plain(item) for item in json_value] if isinstance(json_value, list) else json_value
 
 
-def by_name(of: pa.DataType) -> pa.DataType:
+def by_name(data_type: pa.DataType) -> pa.DataType:
     """A type with its fields sorted by name."""
-    if pa.types.is_struct(of):
-        return pa.struct(sorted(((each.name, by_name(each.type)) for each in of), key=lambda each: each[0]))
-    return pa.list_(by_name(of.value_type)) if pa.types.is_list(of) else of
+    if pa.types.is_struct(data_type):
+        return pa.struct(sorted(((each.name, by_name(each.type)) for each in data_type), key=lambda each: each[0]))
+    return pa.list_(by_name(data_type.value_type)) if pa.types.is_list(data_type) else data_type
 
 
 @relaxed
@@ -167,13 +167,13 @@ def by_name(of: pa.DataType) -> pa.DataType:
     st.sampled_from(["ignore", "rescue"]),
 )
 def test_values_through_transforms_request_the_same_columns(
-    sent: list[list[dict[str, Any]]], level: Level, otherwise: OnIncompatible, depth: int, unknown: Any
+    documents: list[list[dict[str, Any]]], level: Level, otherwise: OnIncompatible, depth: int, unknown_fields: Any
 ) -> None:
     """Values that transforms see as columns request the same and become the same rows."""
     # No column before transforms takes items of several kinds, or integers beyond long: such records are dead there.
-    assume(not is_mixed(sent) and str(2**63) not in json.dumps(sent))
-    wanted = spec((), Evolution(level, otherwise, max_depth=depth), unknown_fields=unknown)
-    straight, through = land(sent, wanted), land(sent, transformed(wanted))
+    assume(not is_mixed(documents) and str(2**63) not in json.dumps(documents))
+    evolving_spec = spec((), Evolution(level, otherwise, max_depth=depth), unknown_fields=unknown_fields)
+    straight, through = land(documents, evolving_spec), land(documents, transformed(evolving_spec))
     if not straight.codes:  # a record that no column takes may ask for one nevertheless
         assert by_name(pa.struct(list(through.spec.columns))) == by_name(pa.struct(list(straight.spec.columns)))
         assert plain(through.rows) == plain(straight.rows)
@@ -192,12 +192,12 @@ def test_values_through_transforms_request_the_same_columns(
     ),
     st.integers(1, 5),
 )
-def test_number_of_columns_is_bounded(sent: list[dict[str, Any]], most: int) -> None:
+def test_number_of_columns_is_bounded(documents: list[dict[str, Any]], most: int) -> None:
     """A table never gets more columns than it may have; what is beyond is rescued."""
-    landed = land([[each] for each in sent], spec((), Evolution(max_columns=most)))
-    leaves = [of for name, of in landed.columns.items() if name != "_rescued"]
-    assert sum(of.num_fields or 1 for of in leaves) <= most
-    for number, document in enumerate(sent):
+    landed = land([[each] for each in documents], spec((), Evolution(max_columns=most)))
+    leaves = [column_type for name, column_type in landed.columns.items() if name != "_rescued"]
+    assert sum(leaf.num_fields or 1 for leaf in leaves) <= most
+    for number, document in enumerate(documents):
         row = landed.row(number, 0)
         assert row is None or all_held(row, document, json.loads(row.get("_rescued") or "{}")), (document, row)
 
@@ -226,7 +226,7 @@ types = st.recursive(
     ),
     lambda inner: st.one_of(
         inner.map(pa.list_),
-        inner.map(lambda of: pa.map_(pa.string(), of)),
+        inner.map(lambda inner_type: pa.map_(pa.string(), inner_type)),
         st.dictionaries(st.sampled_from(["a", "b c", "`"]), inner, min_size=1, max_size=3).map(
             lambda fields: pa.struct(list(fields.items()))
         ),
@@ -245,9 +245,9 @@ def test_widest_type_does_not_depend_on_order(a: pa.DataType, b: pa.DataType, c:
 
 
 @given(types)
-def test_type_survives_the_way_to_the_driver(of: pa.DataType) -> None:
+def test_type_survives_the_way_to_the_driver(data_type: pa.DataType) -> None:
     """What is spelled is read as the same type."""
-    assert of == NO_TYPE or read_type(write_type(of)) == of
+    assert data_type == NO_TYPE or read_type(write_type(data_type)) == data_type
 
 
 @pytest.mark.parametrize("again", [1, 2])

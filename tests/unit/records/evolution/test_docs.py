@@ -109,7 +109,7 @@ class _Registry:
         return WriterSchema("JSON", json.dumps(JSON_SCHEMA))
 
 
-SENT: dict[str, tuple[FormatSpec, bytes]] = {
+SPECS: dict[str, tuple[FormatSpec, bytes]] = {
     "avro": (format_spec("avro", schema=json.dumps(AVRO)), _avro()),
     "protobuf": (format_spec("protobuf", schema=PROTO, message="Order"), _protobuf()),
     "json-schema": (format_spec("json-schema", _Registry()), b"\0\0\0\0\1" + json.dumps(VALUE).encode()),
@@ -124,12 +124,14 @@ DOCS = {
 }
 
 
-@pytest.mark.parametrize(("sent", "value"), SENT.values(), ids=SENT)
+@pytest.mark.parametrize(("format_spec_sent", "value"), SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("is_transformed", [False, True], ids=["plain", "transformed"])
-def test_new_columns_have_docs_of_their_schema(sent: FormatSpec, value: bytes, *, is_transformed: bool) -> None:
+def test_new_columns_have_docs_of_their_schema(
+    format_spec_sent: FormatSpec, value: bytes, *, is_transformed: bool
+) -> None:
     """Of fields inside as well, in one line of bounded length; what is no text is no doc. A doc alone asks for nothing."""
-    wanted = spec(format=sent)
-    landed = land([[value]], transformed(wanted) if is_transformed else wanted)
+    evolving_spec = spec(format=format_spec_sent)
+    landed = land([[value]], transformed(evolving_spec) if is_transformed else evolving_spec)
     (changes,) = landed.rounds
     from_executor = Staged.from_json(Staged(demands={"a.t": changes}).to_json()).demands["a.t"]
     assert {path: doc for change in from_executor for path, doc in change.docs} == DOCS

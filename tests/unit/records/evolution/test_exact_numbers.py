@@ -27,30 +27,30 @@ def numbers(landed: Landed) -> list[Any]:
     return [row["id"] for row in landed.rows]
 
 
-def sent(*texts: str) -> list[bytes]:
+def documents(*texts: str) -> list[bytes]:
     return [f'{{"id":{text}}}'.encode() for text in texts]
 
 
 @pytest.mark.parametrize("split", [0, 1, 2])
 def test_whole_numbers_and_fractions_make_a_decimal_that_holds_them(split: int) -> None:
     """9007199254740993 is no double: beside 1.5 it makes a decimal, whichever task reads which."""
-    records = sent("9007199254740993", "1.5")
+    records = documents("9007199254740993", "1.5")
     landed = land([records[split:], records[:split]], spec())
     assert landed.columns == {"id": pa.decimal128(28, 9)}
     assert set(numbers(landed)) == {Decimal(9007199254740993), Decimal("1.5")}
-    assert land([sent("2.25")], landed.spec).codes == []
+    assert land([documents("2.25")], landed.spec).codes == []
 
 
 def test_whole_numbers_beyond_long_make_a_decimal() -> None:
     """An unsigned number of 64 bits is held, and beside it those that are smaller."""
-    landed = land([sent("18446744073709551600", "7")], spec())
+    landed = land([documents("18446744073709551600", "7")], spec())
     assert landed.columns == {"id": pa.decimal128(20, 0)}
     assert numbers(landed) == [18446744073709551600, 7]
 
 
 def test_fraction_with_more_digits_than_a_double_makes_a_decimal() -> None:
     """Amounts with 18 digits after the point land as they were sent."""
-    landed = land([sent("33.3333333333333333", "0.123456789012345678", "100")], spec())
+    landed = land([documents("33.3333333333333333", "0.123456789012345678", "100")], spec())
     assert [str(each.normalize()) for each in numbers(landed)] == [
         "33.3333333333333333",
         "0.123456789012345678",
@@ -72,19 +72,19 @@ def test_fraction_with_more_digits_than_a_double_makes_a_decimal() -> None:
 )
 def test_numbers_that_doubles_hold_stay_doubles(texts: tuple[str, ...]) -> None:
     """Nobody gets decimals for what a double is: whole numbers up to 2^53, fractions of up to 17 digits, exponents."""
-    landed = land([sent(*texts)], spec())
+    landed = land([documents(*texts)], spec())
     assert landed.columns == {"id": pa.float64()}
     assert numbers(landed) == [float(text) for text in texts]
 
 
-@pytest.mark.parametrize("others", [(), ("7",), ("18446744073709551615",), ("1.5", "9007199254740993")])
+@pytest.mark.parametrize("other_texts", [(), ("7",), ("18446744073709551615",), ("1.5", "9007199254740993")])
 def test_large_integers_stay_whole_beside_doubles(
-    others: tuple[str, ...],
+    other_texts: tuple[str, ...],
 ) -> None:
     """100000000000000000000 is a double; alone it may be an unsigned integer, and those beside it need a decimal."""
-    landed = land([sent("100000000000000000000", *others)], spec())
+    landed = land([documents("100000000000000000000", *other_texts)], spec())
     assert pa.types.is_decimal128(landed.columns["id"])
-    assert numbers(landed) == [Decimal(text) for text in ("100000000000000000000", *others)]
+    assert numbers(landed) == [Decimal(text) for text in ("100000000000000000000", *other_texts)]
 
 
 LOST = [
@@ -101,7 +101,7 @@ LOST = [
 @pytest.mark.parametrize("through", [False, True])
 def test_number_beyond_its_double_column_is_a_dead_letter(blocks: bool, through: bool) -> None:
     """LOSSY_CAST, among thousands of good ones and alone, whatever follows the table; never the nearest double."""
-    held = [
+    values = [
         "1.5",
         "123456789012345.25",
         "6.02214076e23",
@@ -111,16 +111,19 @@ def test_number_beyond_its_double_column_is_a_dead_letter(blocks: bool, through:
         "-0.0",
         "5e-324",
     ]
-    wanted = spec([DOUBLE])
-    landed = land([sent(*held * 20, *LOST)], transformed(wanted) if through else wanted, blocks=blocks)
+    evolving_spec = spec([DOUBLE])
+    landed = land(
+        [documents(*values * 20, *LOST)], transformed(evolving_spec) if through else evolving_spec, blocks=blocks
+    )
     assert landed.codes == ["LOSSY_CAST"] * len(LOST)
-    assert numbers(landed) == [float(text) for text in held * 20]
+    assert numbers(landed) == [float(text) for text in values * 20]
 
 
 def test_number_beyond_its_double_column_gets_a_variant_column() -> None:
     """`variant_column` puts a whole number into a long, or a decimal."""
     landed = land(
-        [sent("9007199254740993", "18446744073709551600", "1.5")], spec([DOUBLE], Evolution("add", "variant_column"))
+        [documents("9007199254740993", "18446744073709551600", "1.5")],
+        spec([DOUBLE], Evolution("add", "variant_column")),
     )
     assert landed.columns == {"id": pa.float64(), "id__decimal": pa.decimal128(20, 0), "id__long": pa.int64()}
     assert landed.codes == []
@@ -130,14 +133,14 @@ def test_number_beyond_its_double_column_gets_a_variant_column() -> None:
 
 def test_numbers_through_transforms_are_never_changed() -> None:
     """There whole numbers and fractions are columns before the table's is known: what it does not hold is kept beside it."""
-    landed = land([sent("9007199254740993", "1.5")], transformed(spec()))
+    landed = land([documents("9007199254740993", "1.5")], transformed(spec()))
     assert (landed.codes, numbers(landed)) == ([], [None, 1.5])
     assert landed.rows[0]["_rescued"] == '{"id":9007199254740993}'
     chosen = spec((), Evolution(on_incompatible="dead_letter"))
-    landed = land([sent("9007199254740993", "1.5")], transformed(chosen))
+    landed = land([documents("9007199254740993", "1.5")], transformed(chosen))
     assert (landed.codes, numbers(landed)) == (["LOSSY_CAST"], [1.5])
     for text in ("18446744073709551600", "0.12345678901234567890"):
-        assert numbers(land([sent(text)], transformed(spec()))) == [Decimal(text)]
+        assert numbers(land([documents(text)], transformed(spec()))) == [Decimal(text)]
 
 
 texts = st.one_of(
@@ -170,9 +173,9 @@ def test_every_double_is_held_however_it_is_written(value: float) -> None:
 
 
 @given(st.lists(texts, min_size=1, max_size=4), st.randoms())
-def test_numbers_request_the_same_column_in_any_order_and_split(found: list[str], random: Any) -> None:
+def test_numbers_request_the_same_column_in_any_order_and_split(texts: list[str], random: Any) -> None:
     """Evidence is put together in whichever order, and travels as text."""
-    evidence = [number_evidence(Number(text)) for text in found]
+    evidence = [number_evidence(Number(text)) for text in texts]
     shuffled = random.sample(evidence, len(evidence))
     cut = random.randint(0, len(shuffled))
     parts = [_all(part) for part in (shuffled[:cut], shuffled[cut:]) if part]
@@ -191,14 +194,14 @@ def test_rows_of_a_new_column_hold_their_numbers_or_keep_them_aside() -> None:
     """Any numbers together: each row's value equals what was sent; what no column holds is kept as its text."""
     many = ["1", "9007199254740993", "1.5", "1e300", "18446744073709551600", "0.1234567890123456789", "1e-7", "7" * 40]
     for pair in itertools.combinations(many, 2):
-        landed = land([sent(*pair)], spec())
-        for at, text in enumerate(pair):
-            row = landed.row(0, at)
+        landed = land([documents(*pair)], spec())
+        for index, text in enumerate(pair):
+            row = landed.row(0, index)
             exact = json.loads(text, parse_int=Decimal, parse_float=Decimal)
             assert row is not None
-            held = (
+            values = (
                 row["id"]
                 if row["id"] is not None
                 else json.loads(row["_rescued"], parse_int=Decimal, parse_float=Decimal)["id"]
             )
-            assert Decimal(str(held)) == exact, (pair, landed.columns)
+            assert Decimal(str(values)) == exact, (pair, landed.columns)

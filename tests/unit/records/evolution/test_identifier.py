@@ -14,7 +14,7 @@ from tests.unit.records.evolution.evolving import land, spec, transformed
 COLUMNS = [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False)]
 
 
-@pytest.mark.parametrize("way", [lambda of: of, transformed], ids=["direct", "transformed"])
+@pytest.mark.parametrize("way", [lambda spec: spec, transformed], ids=["direct", "transformed"])
 @pytest.mark.parametrize("on_incompatible", ["dead_letter", "variant_column"])
 def test_record_without_its_key_is_a_dead_letter(way: Callable[[RecordSpec], RecordSpec], on_incompatible: str) -> None:
     """It is a dead letter: a table can't have rows without one. Other columns may be null from then on."""

@@ -57,14 +57,14 @@ LOOKING: dict[str, Transform] = {
 
 def through(step: Transform, *columns: pa.Field, **options: Any) -> RecordSpec:
     """How records become rows of a table with few columns behind a transform."""
-    made = spec(columns or (ID,), Evolution(max_columns=20), **options)
-    return replace(made, infers=True, fields=made.columns, transforms=(step,))
+    evolving_spec = spec(columns or (ID,), Evolution(max_columns=20), **options)
+    return replace(evolving_spec, infers=True, fields=evolving_spec.columns, transforms=(step,))
 
 
-def decoded(values: list[Any], of: RecordSpec, seconds: float) -> Outcomes:
+def decoded(values: list[Any], spec: RecordSpec, seconds: float) -> Outcomes:
     """What became of values, which takes CPU time below a bound: generous, as machines differ."""
     batch = kafka_batch([json.dumps(value).encode() for value in values])
-    decoder = Decoder({TABLE: of}, None, 1)
+    decoder = Decoder({TABLE: spec}, None, 1)
     began = process_time()
     outcomes = decoder.decode(batch)
     assert process_time() - began < seconds
@@ -73,8 +73,11 @@ def decoded(values: list[Any], of: RecordSpec, seconds: float) -> Outcomes:
 
 def keyed(records: int, *, deep: bool = False, names: int = 10) -> list[dict[str, Any]]:
     """Records whose names never come twice."""
-    made = ({f"user-{at:08x}-{key}": key for key in range(names)} for at in range(records))
-    return [{"id": at, "users": of} if deep else {"id": at} | of for at, of in enumerate(made)]
+    documents = ({f"user-{number:08x}-{key}": key for key in range(names)} for number in range(records))
+    return [
+        {"id": number, "users": document} if deep else {"id": number} | document
+        for number, document in enumerate(documents)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -116,17 +119,17 @@ def test_records_with_varying_optional_fields_are_decoded_together(step: Transfo
     chosen = random.Random(1)
     lists = FEW[20:]
     values: list[dict[str, Any]] = []
-    for at in range(2_000):
+    for number in range(2_000):
         some = {name: chosen.choice([None, [], [1]] if name in lists else [None, 1]) for name in chosen.sample(FEW, 10)}
-        values.append({"id": at} | ({"o": some} if is_inside else some))
+        values.append({"id": number} | ({"o": some} if is_inside else some))
     fields = [pa.field(name, pa.list_(pa.int64()) if name in lists else pa.int64()) for name in FEW]
     columns = fields
     if is_inside and isinstance(step, Flatten):
-        columns = [of.with_name(f"o{step.delimiter}{of.name}") for of in fields]
+        columns = [field.with_name(f"o{step.delimiter}{field.name}") for field in fields]
     elif is_inside:
         columns = [pa.field("o", pa.struct(fields))]
-    of = through(step, ID, *columns)
-    decoder = InferredJson(of, of.columns, value_agreement([of]))
+    evolving_spec = through(step, ID, *columns)
+    decoder = InferredJson(evolving_spec, evolving_spec.columns, value_agreement([evolving_spec]))
     shapes = decoder.decode(pa.array([json.dumps(value).encode() for value in values], pa.binary())).groups
     assert sum(len(shape.positions) for shape in shapes) == len(values)
     assert len(shapes) == 1
@@ -140,7 +143,7 @@ ELEMENT = pa.struct([("x", pa.int64())])
     ("column", "around"),
     [
         (pa.list_(ELEMENT), lambda item: [item]),
-        (pa.list_(ELEMENT), lambda item: [{name: of} for name, of in item.items()]),
+        (pa.list_(ELEMENT), lambda item: [{name: value} for name, value in item.items()]),
         (pa.list_(pa.list_(ELEMENT)), lambda item: [[item]]),
         (pa.map_(pa.string(), ELEMENT), lambda item: {"k": item}),
         (None, lambda item: [item]),
@@ -148,10 +151,10 @@ ELEMENT = pa.struct([("x", pa.int64())])
 )
 def test_new_fields_of_elements_keep_to_the_limit_of_columns(column: Any, around: Any, is_behind: bool) -> None:
     """A field within a list or map counts like any other, in however many tasks it comes."""
-    of = spec([ID] if column is None else [ID, pa.field("items", column)], Evolution(max_columns=10))
-    values = [{"id": at, "items": around({f"f{at}_{key}": 1 for key in range(8)})} for at in range(10)]
-    landed = land([[value] for value in values], transformed(of) if is_behind else of)
-    assert sum(1 for of in landed.columns.values() for _ in leaf_paths(of)) == 10 + len({"_rescued"})
+    evolving_spec = spec([ID] if column is None else [ID, pa.field("items", column)], Evolution(max_columns=10))
+    values = [{"id": number, "items": around({f"f{number}_{key}": 1 for key in range(8)})} for number in range(10)]
+    landed = land([[value] for value in values], transformed(evolving_spec) if is_behind else evolving_spec)
+    assert sum(1 for column_type in landed.columns.values() for _ in leaf_paths(column_type)) == 10 + len({"_rescued"})
     assert landed.codes == []
 
 
@@ -211,33 +214,37 @@ CHOICES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize(("unknown", "case"), [("ignore", "exact"), ("rescue", "case_insensitive"), ("fail", "exact")])
+@pytest.mark.parametrize(
+    ("unknown_fields", "case"), [("ignore", "exact"), ("rescue", "case_insensitive"), ("fail", "exact")]
+)
 @pytest.mark.parametrize("step", [*NAMING.values(), *OPENING.values()], ids=[*NAMING, *OPENING])
-def test_record_is_the_same_with_and_without_neighbours(step: Transform, unknown: str, case: str) -> None:
+def test_record_is_the_same_with_and_without_neighbours(step: Transform, unknown_fields: str, case: str) -> None:
     """Defaults, required columns, nulls, renamed fields, maps and texts: as if each record came in a batch of its own."""
     rescued = [pa.field("_rescued", pa.string())]
-    of = through(
+    evolving_spec = through(
         step,
         *COLUMNS,
         *rescued,
         defaults={"given": 42, "o.y.z": 0.5},
-        unknown_fields=unknown,
+        unknown_fields=unknown_fields,
         field_names=case,
         casts="text",
     )
-    of = replace(of, evolution=Evolution(max_columns=0))
+    evolving_spec = replace(evolving_spec, evolution=Evolution(max_columns=0))
     chosen = random.Random(7)
     values = []
-    for at in range(80):
+    for number in range(80):
         names = [name for name in CHOICES if chosen.random() < (0.9 if name == "needed" else 0.2)]
-        values.append({"id": at} | {name: chosen.choice(CHOICES[name]) for name in names})
-    together = land([values], of)
-    alone = land([[value] for value in values], of)
-    for at in range(len(values)):
-        mine, other = together.row(0, at), alone.row(at, 0)
-        assert (mine is None) == (other is None), values[at]
-        if mine is not None and other is not None:
-            assert [mine[name] for name in of.columns.names] == [other[name] for name in of.columns.names]
+        values.append({"id": number} | {name: chosen.choice(CHOICES[name]) for name in names})
+    at_once = land([values], evolving_spec)
+    alone = land([[value] for value in values], evolving_spec)
+    for number in range(len(values)):
+        mine, second_row = at_once.row(0, number), alone.row(number, 0)
+        assert (mine is None) == (second_row is None), values[number]
+        if mine is not None and second_row is not None:
+            assert [mine[name] for name in evolving_spec.columns.names] == [
+                second_row[name] for name in evolving_spec.columns.names
+            ]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +262,11 @@ def test_declared_map_or_text_takes_keys_that_are_data(column: pa.Field) -> None
 def test_wide_webhooks_go_through(step: Transform) -> None:
     """Five hundred names in all, each event with other ones: far below the bound."""
     events = [webhooks.pull_request_event(), webhooks.push_event(), webhooks.otlp_traces(), webhooks.otlp_logs()]
-    fewer = [{name: item for name, item in event.items() if name != left} for event in events for left in [*event][::9]]
+    fewer = [
+        {name: item for name, item in event.items() if name != removed_name}
+        for event in events
+        for removed_name in [*event][::9]
+    ]
     landed = land([[*events, *fewer]], replace(through(step, ID), evolution=spec().evolution))
     assert landed.codes == []
 
@@ -284,10 +295,12 @@ def test_transforms_that_read_all_fields_are_listed() -> None:
     looking = {"HoistField", "DebeziumTransform", "DmsTransform", "ExtractNewRecordState", "MongoDebezium"}
     silent = {
         name
-        for name, of in TRANSFORMS.items()
-        if of.uses_fields and not of.reads and of.referenced_names is TransformDefinition.referenced_names
+        for name, definition in TRANSFORMS.items()
+        if definition.uses_fields
+        and not definition.reads
+        and definition.referenced_names is TransformDefinition.referenced_names
     }
-    assert looking <= silent == {name for name, of in named.items() if of is None}
+    assert looking <= silent == {name for name, form in named.items() if form is None}
     assert named_fields([When(transform("Flatten", {}), TopicNameMatches("t"))]) is None
     assert named["InsertField"] == frozenset({"t"})
     assert named["ReplaceField"] == frozenset({"i", "e", "from", "to"})
@@ -349,7 +362,9 @@ def test_record_of_few_fields_does_not_cost_what_the_columns_of_its_table_cost(
 def test_records_of_many_known_names_cost_what_their_names_cost() -> None:
     """Each is of a shape of its own: some 10 a second with 1,900 names, a fifth of it when each name was looked for in all."""
     chosen = random.Random(1)
-    values = [{"id": at} | {f"k{key}": chosen.choice([1, "a", 1.5, True]) for key in range(1_900)} for at in range(20)]
-    of = replace(through(LOOKING["own"]), evolution=None)
-    outcomes = decoded(values, of, 6)
+    values = [
+        {"id": number} | {f"k{key}": chosen.choice([1, "a", 1.5, True]) for key in range(1_900)} for number in range(20)
+    ]
+    evolving_spec = replace(through(LOOKING["own"]), evolution=None)
+    outcomes = decoded(values, evolving_spec, 6)
     assert outcomes.rows[TABLE].num_rows == len(values)

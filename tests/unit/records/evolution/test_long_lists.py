@@ -27,7 +27,7 @@ def test_list_requests_the_column_that_its_items_request_alone() -> None:
     """Items that say the same are looked at once; that changes nothing."""
     random, evolution = Random(7), Evolution()
     for turn in range(3_000):
-        makers = [number] if turn % 2 else [number, lambda by: by.choice(ITEMS)]
+        makers = [number] if turn % 2 else [number, lambda random: random.choice(ITEMS)]
         items = [random.choice(makers)(random) for _ in range(random.randint(1, 6))]
         met = Widest()
         for item in items:

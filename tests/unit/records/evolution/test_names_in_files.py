@@ -49,73 +49,73 @@ def write_out(columns: pa.Schema) -> None:
 def structs(schema: Schema) -> Iterator[list[str]]:
     """Names of fields beside each other."""
     names = [tuple(name.split(".")) for name in schema.column_names]
-    for _, beside in itertools.groupby(sorted(names, key=lambda name: name[:-1]), key=lambda name: name[:-1]):
-        yield [name[-1] for name in beside]
+    for _, group in itertools.groupby(sorted(names, key=lambda name: name[:-1]), key=lambda name: name[:-1]):
+        yield [name[-1] for name in group]
 
 
 def in_java(name: str) -> str:
     """A name in files that Spark writes: what Java takes for a letter is less, and what lies beyond 16 bits is two characters."""
     units = memoryview(name.encode("utf-16")[2:]).cast("H")
-    return "".join(_java_char(chr(unit), first=not at) for at, unit in enumerate(units))
+    return "".join(_java_char(chr(unit), first=not index) for index, unit in enumerate(units))
 
 
 def _java_char(char: str, *, first: bool) -> str:
-    of = unicodedata.category(char)
-    if char == "_" or of.startswith("L") or (of == "Nd" and not first):
+    category = unicodedata.category(char)
+    if char == "_" or category.startswith("L") or (category == "Nd" and not first):
         return char
-    return f"_{char}" if of == "Nd" else f"_x{ord(char):X}"
+    return f"_{char}" if category == "Nd" else f"_x{ord(char):X}"
 
 
-def kept(landed: Landed) -> dict[str, Any]:
+def kept_columns(landed: Landed) -> dict[str, Any]:
     """Fields that lie in the column for rescued fields."""
     return {name: value for row in landed.rows for name, value in json.loads(row.get("_rescued") or "{}").items()}
 
 
 def test_known_pairs_share_one_name_in_data_files() -> None:
-    for one, other in PAIRS[:2]:
-        twice = pa.schema([pa.field(one, pa.int64()), pa.field(other, pa.int64())])
+    for one, second_name in PAIRS[:2]:
+        twice = pa.schema([pa.field(one, pa.int64()), pa.field(second_name, pa.int64())])
         with pytest.raises(ValueError, match="multiple fields for name"):
             write_out(twice)
-    for one, other in PAIRS:
-        assert make_compatible_name(one) == make_compatible_name(other) or in_java(one) == in_java(other)
+    for one, second_name in PAIRS:
+        assert make_compatible_name(one) == make_compatible_name(second_name) or in_java(one) == in_java(second_name)
 
 
-@pytest.mark.parametrize(("one", "other"), PAIRS)
+@pytest.mark.parametrize(("one", "second_name"), PAIRS)
 @pytest.mark.parametrize("whole", [True, False])
-def test_one_of_two_equal_names_in_data_files_gets_a_column(one: str, other: str, *, whole: bool) -> None:
-    for made in (spec(), transformed(spec([pa.field("id", pa.int64())]))):
+def test_one_of_two_equal_names_in_data_files_gets_a_column(one: str, second_name: str, *, whole: bool) -> None:
+    for evolving_spec in (spec(), transformed(spec([pa.field("id", pa.int64())]))):
         for pair in (
-            [{"id": 1, one: 1, other: 2}],
-            [{"id": 1, one: 1}, {"id": 2, other: 2}],
-            [{"id": 1, other: 2}, {"id": 2, one: 1}],
+            [{"id": 1, one: 1, second_name: 2}],
+            [{"id": 1, one: 1}, {"id": 2, second_name: 2}],
+            [{"id": 1, second_name: 2}, {"id": 2, one: 1}],
         ):
-            landed = land([pair] if whole else [[value] for value in pair], made)
+            landed = land([pair] if whole else [[value] for value in pair], evolving_spec)
             assert landed.columns[one] == pa.int64()
-            assert other not in landed.columns
-            assert kept(landed) == {other: 2}
+            assert second_name not in landed.columns
+            assert kept_columns(landed) == {second_name: 2}
             write_out(landed.spec.columns)
 
 
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_equal_names_in_structs_and_lists_get_one_column(one: str, other: str) -> None:
-    value = {"u": {one: 1, other: 2}, "l": [{one: 1, other: 2}]}
-    for made in (spec(), transformed(spec([pa.field("id", pa.int64())]))):
-        landed = land([[{"u": {one: 1}}, value]], made)
+@pytest.mark.parametrize(("one", "second_name"), PAIRS)
+def test_equal_names_in_structs_and_lists_get_one_column(one: str, second_name: str) -> None:
+    value = {"u": {one: 1, second_name: 2}, "l": [{one: 1, second_name: 2}]}
+    for evolving_spec in (spec(), transformed(spec([pa.field("id", pa.int64())]))):
+        landed = land([[{"u": {one: 1}}, value]], evolving_spec)
         assert landed.columns["u"].names == [one]
         assert landed.columns["l"].value_type.names == [one]
-        assert kept(landed) == value
+        assert kept_columns(landed) == value
         write_out(landed.spec.columns)
 
 
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_existing_column_keeps_its_name_in_data_files(one: str, other: str) -> None:
-    for declared in (pa.field(other, pa.int64()), pa.field("u", pa.struct([pa.field(other, pa.int64())]))):
-        for made in (spec([declared]), transformed(spec([declared]))):
-            value = {one: 1, other: 2} if declared.name == other else {"u": {one: 1, other: 2}}
-            landed = land([[value]], made)
+@pytest.mark.parametrize(("one", "second_name"), PAIRS)
+def test_existing_column_keeps_its_name_in_data_files(one: str, second_name: str) -> None:
+    for declared in (pa.field(second_name, pa.int64()), pa.field("u", pa.struct([pa.field(second_name, pa.int64())]))):
+        for evolving_spec in (spec([declared]), transformed(spec([declared]))):
+            value = {one: 1, second_name: 2} if declared.name == second_name else {"u": {one: 1, second_name: 2}}
+            landed = land([[value]], evolving_spec)
             assert landed.columns.keys() == {declared.name, "_rescued"}
             assert landed.columns[declared.name] == declared.type
-            assert kept(landed) == ({one: 1} if declared.name == other else value)
+            assert kept_columns(landed) == ({one: 1} if declared.name == second_name else value)
             write_out(landed.spec.columns)
 
 

@@ -25,17 +25,17 @@ VARIANTS = Evolution("widen", "variant_column")
 PRICE = pa.field("price", pa.int64())
 
 
-def asked(landed: Landed) -> list[list[str]]:
+def requests_of(landed: Landed) -> list[list[str]]:
     return [[str(change) for change in changes] for changes in landed.rounds]
 
 
 @pytest.mark.parametrize("through", [False, True])
 def test_value_of_another_type_gets_a_variant_column(through: bool) -> None:
     """With `variant_column` it goes to a column beside the one of its name, at any level, and the others stay."""
-    wanted = spec((PRICE, pa.field("a", pa.struct([PRICE]))), VARIANTS)
+    evolving_spec = spec((PRICE, pa.field("a", pa.struct([PRICE]))), VARIANTS)
     documents = [{"price": 1}, {"price": "1"}, {"price": [2.5]}, {"a": {"price": "x"}}, {"price": 1.5}]
-    landed = land([documents], transformed(wanted) if through else wanted)
-    assert asked(landed) == [
+    landed = land([documents], transformed(evolving_spec) if through else evolving_spec)
+    assert requests_of(landed) == [
         [
             "add price__double double",
             "add price__list list<double>",
@@ -43,7 +43,7 @@ def test_value_of_another_type_gets_a_variant_column(through: bool) -> None:
             "add a.price__string string",
         ]
     ]
-    assert [{name: of for name, of in row.items() if of is not None} for row in landed.rows] == [
+    assert [{name: cell for name, cell in row.items() if cell is not None} for row in landed.rows] == [
         {"price": 1},
         {"price__string": "1"},
         {"price__list": [2.5]},
@@ -57,9 +57,9 @@ def test_value_of_another_type_gets_a_variant_column(through: bool) -> None:
 @pytest.mark.parametrize("value", [10**39, -(10**40)])
 def test_number_beyond_every_column_is_a_dead_letter(type_: pa.DataType, value: int, through: bool) -> None:
     """No column takes an integer of more than 38 digits: the record is a dead letter, and the table stays as it is."""
-    wanted = spec((pa.field("price", type_),), VARIANTS)
-    held = [value] if pa.types.is_list(type_) else value
-    landed = land([[{"price": held, "other": 1}]], transformed(wanted) if through else wanted)
+    evolving_spec = spec((pa.field("price", type_),), VARIANTS)
+    stored = [value] if pa.types.is_list(type_) else value
+    landed = land([[{"price": stored, "other": 1}]], transformed(evolving_spec) if through else evolving_spec)
     assert (landed.rounds, len(landed.codes)) == ([], 1)
 
 
@@ -73,18 +73,18 @@ def test_record_with_a_field_named_like_its_variant_column_is_dead() -> None:
 @pytest.mark.parametrize("through", [False, True])
 def test_incompatible_value_fails_the_batch(through: bool) -> None:
     """With `fail` one such record ends the batch: the message has its coordinates, not its value."""
-    wanted = spec((PRICE,), Evolution("full", "fail"))
+    evolving_spec = spec((PRICE,), Evolution("full", "fail"))
     with pytest.raises(
         Terminal, match=r"partition 0, offset 101: field price does not fit .* a\.t \(WRONG_TYPE\)"
     ) as e:
-        land([[{"price": 1}, {"price": "secret"}]], transformed(wanted) if through else wanted)
+        land([[{"price": 1}, {"price": "secret"}]], transformed(evolving_spec) if through else evolving_spec)
     assert "secret" not in str(e.value)
 
 
 def test_fail_policy_waits_for_requested_columns() -> None:
     """`fail` waits until the table has what it can have: a larger integer is no failure."""
     landed = land([[{"price": 2**40, "new": 1}]], spec((pa.field("price", pa.int32()),), Evolution("widen", "fail")))
-    assert asked(landed) == [["widen price long", "add new long"]]
+    assert requests_of(landed) == [["widen price long", "add new long"]]
     assert landed.rows == [{"price": 2**40, "new": 1}]
 
 
@@ -92,20 +92,23 @@ def test_each_table_gets_columns_of_its_own_records() -> None:
     """Each table gets the columns of the records that are routed to it, and declared ones stay as they are."""
     specs = {name: spec() for name in ("a.x", "a.y")} | {"a.z": RecordSpec(pa.schema([("kind", pa.string())]))}
     route = Route(StaticRoute(("kind",), {"a.x": "x", "a.y": "y|both", "a.z": "z|both"}))
-    sent = [{"kind": "x", "n": 1}, {"kind": "y", "m": "s"}, {"kind": "z", "k": 1}, {"kind": "both", "b": 1.5}]
-    batch = kafka_batch([json.dumps(of).encode() for of in sent])
-    told = Decoder(specs, route, 7).decode(batch)
-    assert {table: [str(of) for of in changes] for table, changes in told.demands.items()} == {
+    documents = [{"kind": "x", "n": 1}, {"kind": "y", "m": "s"}, {"kind": "z", "k": 1}, {"kind": "both", "b": 1.5}]
+    batch = kafka_batch([json.dumps(document).encode() for document in documents])
+    outcomes = Decoder(specs, route, 7).decode(batch)
+    assert {table: [str(change) for change in changes] for table, changes in outcomes.demands.items()} == {
         "a.x": ["add kind string", "add n long"],
         "a.y": ["add b digits(10,9)", "add kind string", "add m string"],
     }
     specs |= {
         name: replace(specs[name], columns=apply_changes(specs[name].columns, merge_changes(changes, specs[name])))
-        for name, changes in told.demands.items()
+        for name, changes in outcomes.demands.items()
     }
     again = Decoder(specs, route, 7).decode(batch)
     assert not again.demands
-    rows = {table: of.select(specs[table].columns.names).to_pylist() for table, of in again.rows.items()}
+    rows = {
+        table: rows_of_table.select(specs[table].columns.names).to_pylist()
+        for table, rows_of_table in again.rows.items()
+    }
     assert rows == {
         "a.x": [{"kind": "x", "n": 1}],
         "a.y": [{"b": None, "kind": "y", "m": "s"}, {"b": 1.5, "kind": "both", "m": None}],
@@ -143,26 +146,26 @@ def test_fields_that_differ_in_case_share_a_column_where_case_is_ignored() -> No
 def test_known_decimal_keeps_its_digits_before_transforms() -> None:
     """A number for a decimal column is read as decimal, not as the nearest double."""
     digits = "0.1234567890123456789"
-    wanted = transformed(spec((pa.field("x", pa.decimal128(38, 19)),)))
-    (row,) = land([[f'{{"x":{digits}}}'.encode()]], wanted).rows
+    evolving_spec = transformed(spec((pa.field("x", pa.decimal128(38, 19)),)))
+    (row,) = land([[f'{{"x":{digits}}}'.encode()]], evolving_spec).rows
     assert str(row["x"]) == digits
 
 
-@pytest.mark.parametrize("unknown", ["ignore", "rescue", "fail"])
-def test_field_without_a_type_follows_the_unknown_field_policy(unknown: Any) -> None:
+@pytest.mark.parametrize("unknown_fields", ["ignore", "rescue", "fail"])
+def test_field_without_a_type_follows_the_unknown_field_policy(unknown_fields: Any) -> None:
     """What evolution does not take is an unknown field like any other."""
-    landed = land([[{"id": 1, "x": []}]], spec(unknown_fields=unknown))
-    if unknown == "fail":
+    landed = land([[{"id": 1, "x": []}]], spec(unknown_fields=unknown_fields))
+    if unknown_fields == "fail":
         assert landed.codes == ["UNKNOWN_FIELD"]
     else:
-        assert landed.rows == [{"id": 1} | ({"_rescued": '{"x":[]}'} if unknown == "rescue" else {})]
-        assert landed.tasks[0].unknown_fields.records == (1 if unknown == "ignore" else 0)
+        assert landed.rows == [{"id": 1} | ({"_rescued": '{"x":[]}'} if unknown_fields == "rescue" else {})]
+        assert landed.tasks[0].unknown_fields.records == (1 if unknown_fields == "ignore" else 0)
 
 
 def test_fields_of_lines_are_texts() -> None:
     """Delimited values are texts, and so are their columns."""
-    wanted = spec(format=format_spec("delimited", fields=("id", "at")))
-    landed = land([[b"1,2026-05-01"]], wanted)
+    evolving_spec = spec(format=format_spec("delimited", fields=("id", "at")))
+    landed = land([[b"1,2026-05-01"]], evolving_spec)
     assert landed.columns == {"id": pa.string(), "at": pa.string()}
     assert landed.rows == [{"at": "2026-05-01", "id": "1"}]
 
@@ -178,8 +181,8 @@ def test_record_that_needs_no_column_is_decoded_once() -> None:
 def test_keys_that_are_data_get_a_bounded_number_of_columns(through: bool) -> None:
     """Objects with ever new keys get as many columns as the table may have; the others are rescued, each with its record."""
     documents = [{"at": number, "stock": {f"sku{number:04}": number}} for number in range(50)]
-    wanted = spec((), Evolution(max_columns=20))
-    landed = land([documents], transformed(wanted) if through else wanted)
+    evolving_spec = spec((), Evolution(max_columns=20))
+    landed = land([documents], transformed(evolving_spec) if through else evolving_spec)
     assert landed.columns["stock"].num_fields == 19
     assert landed.rows[0]["stock"]["sku0000"] == 0
     assert landed.rows[49]["_rescued"] == '{"stock":{"sku0049":49}}'
@@ -196,22 +199,22 @@ def test_text_of_an_object_does_not_depend_on_its_neighbours() -> None:
     """An object for a text column is what was sent, whichever fields the objects next to it have."""
     documents = [{"a": {"b": 1}}, {"a": {"c": None}}, {"a": {}}, {"a": [{"b": 1}]}, {"a": [{"c": 1}]}]
     landed = land([documents], transformed(spec((pa.field("a", pa.string()),))))
-    assert [row["a"] for row in landed.rows] == [json.dumps(of["a"]).replace(" ", "") for of in documents]
+    assert [row["a"] for row in landed.rows] == [json.dumps(document["a"]).replace(" ", "") for document in documents]
 
 
 @pytest.mark.parametrize(
-    ("of", "value", "path"),
+    ("data_type", "value", "path"),
     [
         (pa.int32(), 2**40, "{}"),
         (pa.struct([("x", pa.int32()), ("y", pa.int32())]), {"x": 2**40, "y": 1}, "{}.x"),
         (pa.list_(pa.field("element", pa.int32())), [1, 2**40], "{}.element"),
     ],
 )
-def test_large_number_widens_only_its_own_column(of: pa.DataType, value: object, path: str) -> None:
+def test_large_number_widens_only_its_own_column(data_type: pa.DataType, value: object, path: str) -> None:
     """Through transforms as without, only the column of the number itself gets wider."""
-    columns = [pa.field("a", of), pa.field("b", of), pa.field("c", pa.int32())]
+    columns = [pa.field("a", data_type), pa.field("b", data_type), pa.field("c", pa.int32())]
     landed = land([[{"a": value, "b": None, "c": 1}]], transformed(spec(columns)))
-    assert asked(landed) == [[f"widen {path.format('a')} long"]]
+    assert requests_of(landed) == [[f"widen {path.format('a')} long"]]
     assert landed.codes == []
 
 
@@ -220,15 +223,19 @@ def test_time_of_a_schema_is_text_where_the_writer_has_no_times() -> None:
     micros = {"type": "long", "logicalType": "time-micros"}
     inner = {"type": "record", "name": "inner", "fields": [{"name": "at", "type": micros}]}
     fields = [("opens", micros), ("known", micros), ("days", {"type": "array", "items": inner})]
-    schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": of} for name, of in fields]}
+    schema = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": name, "type": type_name} for name, type_name in fields],
+    }
     written, half = io.BytesIO(), time(12, 30, 0, 500_000)
     fastavro.schemaless_writer(written, schema, {"opens": half, "known": time(7), "days": [{"at": time(23, 59)}]})
     options = {"format": format_spec("avro", schema=json.dumps(schema))}
-    known = [pa.field("known", pa.string())]
+    columns = [pa.field("known", pa.string())]
 
-    landed = land([[written.getvalue()]], spec(known, Evolution(as_text=frozenset({"time"})), **options))
+    landed = land([[written.getvalue()]], spec(columns, Evolution(as_text=frozenset({"time"})), **options))
 
-    assert asked(landed) == [["add opens string", "add days list<struct<at: string>>"]]
+    assert requests_of(landed) == [["add opens string", "add days list<struct<at: string>>"]]
     assert landed.rows == [{"known": "07:00:00", "days": [{"at": "23:59:00"}], "opens": "12:30:00.5"}]
-    plain = land([[written.getvalue()]], spec(known, **options))
-    assert asked(plain) == [["add opens time", "add days list<struct<at: time>>"]]
+    plain = land([[written.getvalue()]], spec(columns, **options))
+    assert requests_of(plain) == [["add opens time", "add days list<struct<at: time>>"]]

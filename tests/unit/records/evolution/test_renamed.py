@@ -31,7 +31,7 @@ class Versions:
 
     def text(self, number: int) -> str:
         """One version."""
-        fields = [avro_field(name, of) for name, of in self.versions[number].items()]
+        fields = [avro_field(name, type_name) for name, type_name in self.versions[number].items()]
         return json.dumps({"type": "record", "name": "r", "fields": fields})
 
     def schema(self, schema_id: int | Any) -> WriterSchema | None:
@@ -64,17 +64,17 @@ def test_renamed_fields_share_one_column_in_any_order(
     """Each version in a task of its own, in any order, or all in one: one column, and each record's value in it."""
     values = [versions.value(number, **{name: 10 + number}) for number, name in enumerate(names)]
     for order in itertools.permutations(range(3)):
-        for tasks in ([[values[at]] for at in order], [[values[at] for at in order]]):
-            found = landed(versions, tasks)
-            assert [(name, of) for name, of in found.columns.items() if name != "_rescued"] == [column]
-            assert [row[column[0]] for row in found.rows] == [10 + at for at in order]
+        for tasks in ([[values[index]] for index in order], [[values[index] for index in order]]):
+            landing = landed(versions, tasks)
+            assert [(name, data_type) for name, data_type in landing.columns.items() if name != "_rescued"] == [column]
+            assert [row[column[0]] for row in landing.rows] == [10 + index for index in order]
 
 
 def test_second_of_two_renamed_fields_gets_its_own_column() -> None:
     """Of two that had the same name the first has the column; the other one is a field of its own."""
     versions = Versions(({"a|price": "long", "b|price": "long"},))
-    found = landed(versions, [[versions.value(0, a=1, b=2)]], pa.field("price", pa.int64()))
-    assert found.rows == [{"price": 1, "b": 2}]
+    landing = landed(versions, [[versions.value(0, a=1, b=2)]], pa.field("price", pa.int64()))
+    assert landing.rows == [{"price": 1, "b": 2}]
 
 
 def test_renamed_nested_fields_keep_their_column() -> None:
@@ -89,9 +89,9 @@ def test_renamed_nested_fields_keep_their_column() -> None:
         pa.field("l", pa.list_(pa.field("element", has))),
         pa.field("m", pa.map_(pa.string(), has)),
     )
-    found = landed(versions, [[versions.value(0, x={"c": 1}, l=[{"c": 2}], m={"k": {"c": 3}})]], *columns)
-    assert found.rounds == []
-    assert found.rows == [{"a": {"b": 1}, "l": [{"b": 2}], "m": [("k", {"b": 3})]}]
+    landing = landed(versions, [[versions.value(0, x={"c": 1}, l=[{"c": 2}], m={"k": {"c": 3}})]], *columns)
+    assert landing.rounds == []
+    assert landing.rows == [{"a": {"b": 1}, "l": [{"b": 2}], "m": [("k", {"b": 3})]}]
 
 
 def test_alias_of_another_case_is_recognised() -> None:
@@ -107,13 +107,13 @@ def test_alias_of_another_case_is_recognised() -> None:
 def test_renamed_field_still_routes() -> None:
     """Its column goes on, so its records do as well; a field that has the name now decides alone."""
     versions = Versions(({"kind": "string"}, {"type|kind": "string"}, {"type|kind": "string", "kind": "string"}))
-    of = spec([pa.field("kind", pa.string())], format=format_spec("avro", source=versions))
+    evolving_spec = spec([pa.field("kind", pa.string())], format=format_spec("avro", source=versions))
     route = Route(StaticRoute(("kind",), {"a.t": "x"}), otherwise="filter")
     values = [versions.value(0, kind="x"), versions.value(1, type="x"), versions.value(2, type="x", kind="y")]
 
-    found = Decoder({"a.t": of}, route, 1).decode(kafka_batch(values))
+    outcomes = Decoder({"a.t": evolving_spec}, route, 1).decode(kafka_batch(values))
 
-    assert found.rows["a.t"].column("kind").to_pylist() == ["x", "x"]
+    assert outcomes.rows["a.t"].column("kind").to_pylist() == ["x", "x"]
 
 
 def test_renamed_nested_field_still_routes() -> None:

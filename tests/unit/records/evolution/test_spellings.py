@@ -40,8 +40,8 @@ def spelled(value: object, spell: Callable[[str], str]) -> object:
 
 @pytest.mark.parametrize("spell", [str.upper, str.title])
 @pytest.mark.parametrize("level", ["add", "widen", "full"])
-@pytest.mark.parametrize("way", [transformed, lambda of: of], ids=["behind transforms", "straight"])
-@pytest.mark.parametrize(("column", "value"), CASES, ids=[f"{of.name} {value}" for of, value in CASES])
+@pytest.mark.parametrize("way", [transformed, lambda spec: spec], ids=["behind transforms", "straight"])
+@pytest.mark.parametrize(("column", "value"), CASES, ids=[f"{column.name} {value}" for column, value in CASES])
 def test_name_in_another_case_changes_the_table_alike(
     column: pa.Field,
     value: object,
@@ -50,13 +50,13 @@ def test_name_in_another_case_changes_the_table_alike(
     spell: Callable[[str], str],
 ) -> None:
     """The changes, the row and the dead letter are those of the same record in the table's own spelling."""
-    same, other = (
-        _outcome(land([[of]], way(spec([column], Evolution(level), field_names="case_insensitive"))))
-        for of in (value, spelled(value, spell))
+    same, second_landing = (
+        _outcome(land([[document]], way(spec([column], Evolution(level), field_names="case_insensitive"))))
+        for document in (value, spelled(value, spell))
     )
-    assert other == same
+    assert second_landing == same
     assert same == _outcome(land([[value]], way(spec([column], Evolution(level)))))
 
 
-def _outcome(of: Landed) -> tuple[Any, ...]:
-    return of.rounds, of.rows, of.codes
+def _outcome(landing: Landed) -> tuple[Any, ...]:
+    return landing.rounds, landing.rows, landing.codes

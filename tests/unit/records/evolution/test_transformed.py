@@ -24,12 +24,12 @@ def behind(steps: Sequence[Transform], *columns: pa.Field) -> RecordSpec:
     return spec(columns, infers=True, fields=fields, transforms=tuple(steps))
 
 
-def outcomes(values: Sequence[object], of: RecordSpec, *, alone: bool) -> list[dict[str, Any] | None]:
+def outcomes(values: Sequence[object], spec: RecordSpec, *, alone: bool) -> list[dict[str, Any] | None]:
     """The row of each value, None if it is dead, all in one batch or each in one of its own."""
-    landed = land([[value] for value in values] if alone else [values], of)
-    found = [landed.row(at, 0) if alone else landed.row(0, at) for at in range(len(values))]
-    names = of.columns.names
-    return [None if row is None else {name: row[name] for name in names} for row in found]
+    landed = land([[value] for value in values] if alone else [values], spec)
+    rows = [landed.row(number, 0) if alone else landed.row(0, number) for number in range(len(values))]
+    names = spec.columns.names
+    return [None if row is None else {name: row[name] for name in names} for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_record_behind_transforms_does_not_depend_on_its_neighbours(
     step: Transform, values: list[object], columns: tuple[pa.Field, ...]
 ) -> None:
     """In one batch with others a record is what it is alone."""
-    of = behind([step], *columns)
-    assert outcomes(values, of, alone=False) == outcomes(values, of, alone=True)
+    evolving_spec = behind([step], *columns)
+    assert outcomes(values, evolving_spec, alone=False) == outcomes(values, evolving_spec, alone=True)
 
 
 def change(before: object, after: object, op: object = "u") -> dict[str, object]:
@@ -56,12 +56,12 @@ def change(before: object, after: object, op: object = "u") -> dict[str, object]
 
 def test_update_from_null_lands() -> None:
     """Images of undeclared JSON have the types of their values: null, and whole numbers among others, go together."""
-    of = behind([transform("DebeziumTransform", {})], ID, NOTE, pa.field("price", pa.float64()))
+    evolving_spec = behind([transform("DebeziumTransform", {})], ID, NOTE, pa.field("price", pa.float64()))
     values = [
         change({"id": 1, "note": None, "price": 1}, {"id": 1, "note": "x", "price": 1.5}),
         change({"id": 2, "note": "y", "price": 2.5}, {"id": 2, "note": None, "price": 2}),
     ]
-    assert outcomes(values, of, alone=False) == [
+    assert outcomes(values, evolving_spec, alone=False) == [
         {"id": 1, "note": "x", "price": 1.5},
         {"id": 2, "note": None, "price": 2.0},
     ]
@@ -70,8 +70,8 @@ def test_update_from_null_lands() -> None:
 @pytest.mark.parametrize("odd", [{"op": 7}, {"op": "c", "after": 7}, change({"id": "x"}, {"id": 2})])
 def test_one_record_of_another_shape_is_a_dead_letter(odd: dict[str, object]) -> None:
     """It is a dead letter, its neighbour a row."""
-    of = behind([transform("DebeziumTransform", {})], ID)
-    landed = land([[odd, change(None, {"id": 1}, "c")]], of)
+    evolving_spec = behind([transform("DebeziumTransform", {})], ID)
+    landed = land([[odd, change(None, {"id": 1}, "c")]], evolving_spec)
     assert [row["id"] for row in landed.rows] == [1]
     assert landed.codes == ["TRANSFORM_FAILED"]
 
@@ -79,10 +79,10 @@ def test_one_record_of_another_shape_is_a_dead_letter(odd: dict[str, object]) ->
 @pytest.mark.parametrize("number", ["9" * 309, "-" + "9" * 420, "1" + "0" * 400, "1e400", "9" * 400 + ".5"])
 def test_a_number_that_no_double_holds_is_a_dead_letter_beside_a_double(number: str) -> None:
     """A record with hundreds of digits is one dead letter; the records around it land, in whichever order they came."""
-    of = behind([transform("ReplaceField", {"renames": {"a": "b"}})], ID, pa.field("score", pa.float64()))
+    evolving_spec = behind([transform("ReplaceField", {"renames": {"a": "b"}})], ID, pa.field("score", pa.float64()))
     good, huge = b'{"id": 1, "score": 0.5}', f'{{"id": 2, "score": {number}}}'.encode()
     for values in ([good, huge], [huge, good], [good, huge, good]):
-        landed = land([values], of)
+        landed = land([values], evolving_spec)
         assert {(row["id"], row["score"]) for row in landed.rows} == {(1, 0.5)}
         assert landed.codes == ["OUT_OF_RANGE"]
 
@@ -90,13 +90,13 @@ def test_a_number_that_no_double_holds_is_a_dead_letter_beside_a_double(number: 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_dead_record_brings_no_column_beside_its_neighbours(is_first: bool) -> None:
     """Its neighbours are decoded as they are without it."""
-    of = behind([transform("RegexRouter", {"regex": "a", "replacement": "b"})], ID)
+    evolving_spec = behind([transform("RegexRouter", {"regex": "a", "replacement": "b"})], ID)
     bad, good = b'{"id": 1, "junk": 1, "t": "\\ud800"}', {"id": 2, "t": "x"}
 
-    landed = land([[bad, good] if is_first else [good, bad]], of)
+    landed = land([[bad, good] if is_first else [good, bad]], evolving_spec)
 
     assert landed.codes == ["LONE_SURROGATE"]
-    assert landed.rounds == land([[good]], of).rounds
+    assert landed.rounds == land([[good]], evolving_spec).rounds
     assert [(row["id"], row["t"]) for row in landed.rows] == [(2, "x")]
 
 
@@ -125,20 +125,20 @@ SPELLINGS: list[dict[str, Any]] = [
 )
 def test_spellings_of_a_name_do_not_depend_on_neighbours(step: Transform, names: str) -> None:
     """Names that differ in case only: a record's fields have the same values alone and beside any other record."""
-    of = replace(behind([step]), field_names=names)
+    evolving_spec = replace(behind([step]), field_names=names)
     for pair in permutations(SPELLINGS, 2):
-        landed = land([list(pair)], of)
+        landed = land([list(pair)], evolving_spec)
         columns = landed.spec.columns.names
-        together = [landed.row(0, at) for at in range(2)]
+        at_once = [landed.row(0, number) for number in range(2)]
         alone = [land([[value]], landed.spec).row(0, 0) for value in pair]
-        shown = [[row and {name: row[name] for name in columns} for row in rows] for rows in (together, alone)]
+        shown = [[row and {name: row[name] for name in columns} for row in rows] for rows in (at_once, alone)]
         assert shown[0] == shown[1], pair
 
 
 def test_fields_that_differ_in_case_only_come_through_transforms() -> None:
     """Where case means something both are fields, as they are without a transform: none is lost."""
-    of = behind([transform("InsertField", {"static_field": "added", "static_value": "x"})])
-    (row,) = land([[{"B": False, "b": True, "A": {"x": 1}, "a": {"X": 2}}]], of).rows
+    evolving_spec = behind([transform("InsertField", {"static_field": "added", "static_value": "x"})])
+    (row,) = land([[{"B": False, "b": True, "A": {"x": 1}, "a": {"X": 2}}]], evolving_spec).rows
     assert row == {"A": {"x": 1}, "B": False, "a": {"X": 2}, "added": "x", "b": True}
 
 
@@ -167,10 +167,16 @@ def test_values_of_a_map_request_the_same_changes_behind_transforms(
 ) -> None:
     """Transforms see an object that becomes a map: the table changes as without transforms."""
     straight = spec([column], evolution)
-    behind_one, without = (land([[{"m": value}]], of) for of in (transformed(straight), straight))
-    assert (behind_one.rounds, behind_one.rows, behind_one.codes) == (without.rounds, without.rows, without.codes)
+    behind_one, straight_landing = (
+        land([[{"m": value}]], evolving_spec) for evolving_spec in (transformed(straight), straight)
+    )
+    assert (behind_one.rounds, behind_one.rows, behind_one.codes) == (
+        straight_landing.rounds,
+        straight_landing.rows,
+        straight_landing.codes,
+    )
     if needs and evolution.level != "add":
-        assert needs in {".".join(change.path) for change in without.rounds[0]}
+        assert needs in {".".join(change.path) for change in straight_landing.rounds[0]}
 
 
 def test_fields_in_map_values_are_counted_under_the_map() -> None:

@@ -33,7 +33,7 @@ def leaf_count(landed: Landed) -> int:
     return sum(1 for column in landed.spec.columns for _ in leaf_paths(column.type))
 
 
-def unknown(landed: Landed) -> dict[str, int]:
+def unknown_counts(landed: Landed) -> dict[str, int]:
     """What is counted of fields without a column."""
     return dict(landed.tasks[0].unknown_fields.names)
 
@@ -41,8 +41,8 @@ def unknown(landed: Landed) -> dict[str, int]:
 def without_nothing(value: Any) -> Any:
     """A value without what tells no type: null, and what holds nothing else."""
     if isinstance(value, dict):
-        kept = {name: without_nothing(item) for name, item in value.items()}
-        return {name: item for name, item in kept.items() if item is not None} or None
+        present = {name: without_nothing(item) for name, item in value.items()}
+        return {name: item for name, item in present.items() if item is not None} or None
     if isinstance(value, list):
         return [without_nothing(item) for item in value] or None
     return value
@@ -67,33 +67,38 @@ def test_webhooks_of_one_topic_share_a_table() -> None:
 
 def test_fields_at_the_top_get_columns_before_those_of_a_large_struct() -> None:
     """`id`, `type` and `sender` have columns though `aaa` alone has more fields than there may be columns."""
-    sent = {"aaa": {f"f{at}": at for at in range(500)}, "id": 7, "type": "x", "sender": {"login": "ann", "id": 1}}
-    landed = land([[sent, sent]], spec((), Evolution(max_columns=500)))
+    documents = {
+        "aaa": {f"f{number}": number for number in range(500)},
+        "id": 7,
+        "type": "x",
+        "sender": {"login": "ann", "id": 1},
+    }
+    landed = land([[documents, documents]], spec((), Evolution(max_columns=500)))
 
     assert list(landed.columns) == ["aaa", "id", "type", "sender", "_rescued"]
     assert landed.columns["aaa"].num_fields == 496
     assert landed.columns["sender"] == pa.struct([("login", pa.string()), ("id", pa.int64())])
     assert (landed.rows[0]["id"], landed.rows[0]["type"], landed.rows[0]["sender"]["login"]) == (7, "x", "ann")
-    assert json.loads(landed.rows[0]["_rescued"]) == {"aaa": sent["aaa"]}
+    assert json.loads(landed.rows[0]["_rescued"]) == {"aaa": documents["aaa"]}
 
 
 @pytest.mark.parametrize("through", [False, True])
 def test_fields_in_the_rescued_column_are_counted_by_path(through: bool) -> None:
     """Whoever looks at a run sees which fields have no column of their own, and how many records have them."""
-    wanted = spec((), Evolution(max_columns=2))
-    sent = [{"id": 1, "z": {"a": 1, "b": 2}, "a.b": 1}, {"id": 1, "z": {"a": 1, "b": 2}}, {"id": 2, "z": {"a": 1}}]
-    landed = land([sent], transformed(wanted) if through else wanted)
+    evolving_spec = spec((), Evolution(max_columns=2))
+    documents = [{"id": 1, "z": {"a": 1, "b": 2}, "a.b": 1}, {"id": 1, "z": {"a": 1, "b": 2}}, {"id": 2, "z": {"a": 1}}]
+    landed = land([documents], transformed(evolving_spec) if through else evolving_spec)
 
     assert [column for column in landed.columns if column != "_rescued"] == ["id", "z"]
-    assert unknown(landed) == {"_rescued: z.b": 2, "_rescued: a.b": 1}
+    assert unknown_counts(landed) == {"_rescued: z.b": 2, "_rescued: a.b": 1}
     assert landed.tasks[0].unknown_fields.records == 2
 
 
 def test_names_of_rescued_fields_are_counted_in_a_bounded_number() -> None:
     """A record whose keys are data brings neither a long line nor a long list."""
-    sent = {f"{at:05}" + "x" * 300: at for at in range(3_000)}
-    landed = land([[sent]], spec((), Evolution(max_columns=5)))
-    assert len(unknown(landed)) <= 100
+    documents = {f"{number:05}" + "x" * 300: number for number in range(3_000)}
+    landed = land([[documents]], spec((), Evolution(max_columns=5)))
+    assert len(unknown_counts(landed)) <= 100
     assert len(landed.tasks[0].unknown_fields.summary or "") < 600
 
 
@@ -126,10 +131,12 @@ def test_columns_of_a_schema_are_in_its_order_and_metadata_last() -> None:
 def test_column_requests_keep_the_order_of_fields() -> None:
     """Tasks send in JSON the columns that they need: types with the positions of their fields."""
     landed = land([[{"b": {"z": 1, "a": 2}}], [{"x": 1, "a": {"q": [1.5]}}]], spec())
-    wanted = spec()
+    evolving_spec = spec()
     demands = []
     for task in ([{"b": {"z": 1, "a": 2}}], [{"x": 1, "a": {"q": [1.5]}}]):
-        told = Decoder({TABLE: wanted}, None, 1).decode(kafka_batch([json.dumps(each).encode() for each in task]))
-        staged = Staged.from_json(Staged(demands=told.demands).to_json())
+        outcomes = Decoder({TABLE: evolving_spec}, None, 1).decode(
+            kafka_batch([json.dumps(each).encode() for each in task])
+        )
+        staged = Staged.from_json(Staged(demands=outcomes.demands).to_json())
         demands += staged.demands[TABLE]
-    assert merge_changes(demands, wanted) == landed.rounds[0]
+    assert merge_changes(demands, evolving_spec) == landed.rounds[0]

@@ -53,10 +53,10 @@ class Shape:
     def record(self, depth: int, fields: int) -> Any:
         """A record of so many fields; now and then it may hold itself."""
         name = self._name()
-        made = [{"name": f"f{at}", "type": self.any(depth)} for at in range(fields)]
+        fields_drawn = [{"name": f"f{number}", "type": self.any(depth)} for number in range(fields)]
         if self._rng.random() < 0.1:
-            made.append({"name": "self", "type": ["null", name]})
-        return {"type": "record", "name": name, "fields": made}
+            fields_drawn.append({"name": "self", "type": ["null", name]})
+        return {"type": "record", "name": name, "fields": fields_drawn}
 
     def _named_type(self) -> Any:
         if self._rng.random() < 0.5:
@@ -66,8 +66,8 @@ class Shape:
         return fixed | self._rng.choice(({}, {"logicalType": "decimal", "precision": 2}, {"logicalType": "uuid"}))
 
     def _branch(self, depth: int) -> Any:
-        found = self.any(depth)
-        return "string" if found == "null" or isinstance(found, list) else found
+        schema_drawn = self.any(depth)
+        return "string" if schema_drawn == "null" or isinstance(schema_drawn, list) else schema_drawn
 
     def _union(self) -> Any:
         return self._rng.sample(["null", "int", "string", logical("bytes", "decimal", precision=4)], 3)
@@ -90,19 +90,21 @@ class Bytes:
 
     def of(self, schema: Any) -> bytes:
         """A value, its bytes at times not those of the schema."""
-        made = self._any(schema)
+        datum = self._any(schema)
         roll = self._rng.random()
         if roll < 0.1:
-            return made[: self._rng.randrange(len(made) + 1)]
-        if roll < 0.2 and made:
-            at = self._rng.randrange(len(made))
-            return made[:at] + self._rng.choice((b"", b"\xff", b"\1", b"\x80", b"\xff" * 9)) + made[at + 1 :]
-        return made + self._rng.choice((b"", b"", b"", b"", b"", b"", b"\0"))
+            return datum[: self._rng.randrange(len(datum) + 1)]
+        if roll < 0.2 and datum:
+            index = self._rng.randrange(len(datum))
+            return datum[:index] + self._rng.choice((b"", b"\xff", b"\1", b"\x80", b"\xff" * 9)) + datum[index + 1 :]
+        return datum + self._rng.choice((b"", b"", b"", b"", b"", b"", b"\0"))
 
     def _any(self, schema: Any) -> bytes:
         if isinstance(schema, list):
-            at = self._rng.randrange(len(schema)) if self._rng.random() < 0.98 else self._rng.choice((-1, len(schema)))
-            return number(at) + (self._any(schema[at]) if 0 <= at < len(schema) else b"")
+            index = (
+                self._rng.randrange(len(schema)) if self._rng.random() < 0.98 else self._rng.choice((-1, len(schema)))
+            )
+            return number(index) + (self._any(schema[index]) if 0 <= index < len(schema) else b"")
         kind = schema if isinstance(schema, str) else schema["type"]
         if kind in self._known:
             return self._any(self._known[kind])
@@ -112,7 +114,7 @@ class Bytes:
         return self._blocks(schema) if kind in {"array", "map"} else self._leaf(kind, schema)
 
     def _blocks(self, schema: Any) -> bytes:
-        made = b""
+        encoded = b""
         for _ in range(self._rng.choice((0, 1, 1, 1, 2))):
             count = self._rng.choice((1, 1, 2, 3, 20))
             is_map = schema["type"] == "map"
@@ -121,8 +123,8 @@ class Bytes:
                 + self._any(schema["values" if is_map else "items"])
                 for _ in range(count)
             )
-            made += (number(count) if self._rng.random() < 0.5 else number(-count) + number(len(items))) + items
-        return made + b"\0"
+            encoded += (number(count) if self._rng.random() < 0.5 else number(-count) + number(len(items))) + items
+        return encoded + b"\0"
 
     def _leaf(self, kind: str, schema: Any) -> bytes:
         rng = self._rng
@@ -156,11 +158,11 @@ def _sized(raw: bytes) -> bytes:
 
 def number(value: int) -> bytes:
     """A zigzag varint."""
-    left, made = (value << 1) ^ (value >> 63), b""
-    while left > 0x7F:
-        made += bytes([left & 0x7F | 0x80])
-        left >>= 7
-    return made + bytes([left])
+    zigzag, encoded = (value << 1) ^ (value >> 63), b""
+    while zigzag > 0x7F:
+        encoded += bytes([zigzag & 0x7F | 0x80])
+        zigzag >>= 7
+    return encoded + bytes([zigzag])
 
 
 def text(schema: Any) -> str:

@@ -38,6 +38,6 @@ def raw(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 RECORD = {"type": "record", "name": "n.R", "fields": [{"name": "x", "type": "int"}]}
-OTHER = {**RECORD, "name": "m.R"}
+SECOND_RECORD = {**RECORD, "name": "m.R"}
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 FIXED = {"type": "fixed", "name": "F", "size": 2}

@@ -53,11 +53,16 @@ class Case:
     @property
     def declared(self) -> str:
         """The column and the options that the case is about, readable."""
-        shown = {name: of for name, of in self.value.items() if name in ("casts", "null_text")}
-        options = {name: of for name, of in self.column.items() if name != "type"} | shown
-        return "; ".join([str(self.column["type"]), *(f"{name}: {json.dumps(of)}" for name, of in options.items())])
+        shown = {name: option_value for name, option_value in self.value.items() if name in ("casts", "null_text")}
+        options = {name: option_value for name, option_value in self.column.items() if name != "type"} | shown
+        return "; ".join(
+            [
+                str(self.column["type"]),
+                *(f"{name}: {json.dumps(option_value)}" for name, option_value in options.items()),
+            ]
+        )
 
 
-def column_of(of: str | Mapping[str, Any]) -> Mapping[str, Any]:
+def column_of(definition: str | Mapping[str, Any]) -> Mapping[str, Any]:
     """A column as the pipeline file declares it."""
-    return {"type": of} if isinstance(of, str) else of
+    return {"type": definition} if isinstance(definition, str) else definition

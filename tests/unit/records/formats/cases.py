@@ -71,9 +71,9 @@ def _json() -> Iterator[Case]:
         ("null", {"type": "int", "required": True}, DeadCode.MISSING_REQUIRED),
         ("null", {"type": "int", "required": True, "default": 0}, "0"),
     ]
-    for sent, column, result in rows:
-        casts = {"casts": "text"} if (sent, column) == ("7.10", "string") else {}
-        yield Case("json", sent, column_of(column), result, f'{{"{COLUMN}": {sent}}}'.encode(), casts)
+    for value_sent, column, result in rows:
+        casts = {"casts": "text"} if (value_sent, column) == ("7.10", "string") else {}
+        yield Case("json", value_sent, column_of(column), result, f'{{"{COLUMN}": {value_sent}}}'.encode(), casts)
 
 
 def _delimited() -> Iterator[Case]:
@@ -110,9 +110,11 @@ def _delimited() -> Iterator[Case]:
         (r"\N", "string", "null"),
         ("a,b", "string", DeadCode.INVALID_DELIMITED),
     ]
-    for sent, column, result in rows:
-        section = {"format": "delimited", "fields": ["first", COLUMN]} | ({"null_text": sent} if sent == r"\N" else {})
-        yield Case("delimited", sent, column_of(column), result, f"x,{sent}\r\n".encode(), section)
+    for value_sent, column, result in rows:
+        section = {"format": "delimited", "fields": ["first", COLUMN]} | (
+            {"null_text": value_sent} if value_sent == r"\N" else {}
+        )
+        yield Case("delimited", value_sent, column_of(column), result, f"x,{value_sent}\r\n".encode(), section)
 
 
 def _scalars() -> Iterator[Case]:
@@ -157,6 +159,6 @@ def _scalars() -> Iterator[Case]:
         ("double", "0x4022000000000000", b"\x40\x22" + b"\0" * 6, "decimal(10,2)", "9.00"),
         ("double", "0x3fb999999999999a", b"\x3f\xb9" + b"\x99" * 5 + b"\x9a", "double", "0.1"),
     ]
-    for name, sent, data, column, result in rows:
+    for name, value_sent, data, column, result in rows:
         declared = {**column_of(column), "from": "value"}
-        yield Case("one value alone", f"{name}: {sent}", declared, result, data, {"format": name})
+        yield Case("one value alone", f"{name}: {value_sent}", declared, result, data, {"format": name})

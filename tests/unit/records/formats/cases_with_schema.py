@@ -148,10 +148,10 @@ _AVRO: list[tuple[str, Any, Any, str, str | DeadCode]] = [
 
 def avro() -> Iterator[Case]:
     """Avro."""
-    for sent, schema, value, column, result in _AVRO:
+    for value_sent, schema, value, column, result in _AVRO:
         whole = {"type": "record", "name": "Value", "fields": [{"name": COLUMN, "type": schema}]}
         section = {"format": "avro", "schema": json.dumps(whole)}
-        yield Case("avro", sent, column_of(column), result, _written(whole, value), section)
+        yield Case("avro", value_sent, column_of(column), result, _written(whole, value), section)
 
 
 def _written(whole: dict[str, Any], value: object) -> bytes:
@@ -198,14 +198,14 @@ def protobuf() -> Iterator[Case]:
     ]
     imports = "".join(f'import "google/{name}.proto"; ' for name in _IMPORTS)
     inside = "enum Color { BLUE = 0; RED = 1; } message Inner { int32 a = 1; }"
-    for declared, sent, column, result in rows:
+    for declared, value_sent, column, result in rows:
         source = f'syntax = "proto3"; {imports} message Value {{ {inside} {declared} {COLUMN} = 1; }}'
         message = GetMessageClass(Schema(WriterSchema("PROTOBUF", source)).named("Value"))()
-        Parse("{}" if sent is None else f'{{"{COLUMN}": {sent}}}', message)
+        Parse("{}" if value_sent is None else f'{{"{COLUMN}": {value_sent}}}', message)
         section = {"format": "protobuf", "schema": source, "message": "Value"}
         yield Case(
             "protobuf",
-            f"{declared}: {sent or 'not set'}",
+            f"{declared}: {value_sent or 'not set'}",
             column_of(column),
             result,
             message.SerializeToString(),
@@ -251,9 +251,9 @@ def json_schema() -> Iterator[Case]:
         ({"type": "object", "additionalProperties": {"type": "integer"}}, '{"a": 1}', "map<string, long>", '{"a": 1}'),
         ({"type": ["integer", "string"]}, "7", "string", '"7"'),
     ]
-    for schema, sent, column, result in rows:
+    for schema, value_sent, column, result in rows:
         whole = json.dumps({"type": "object", "properties": {COLUMN: schema}})
-        data = b"\0\0\0\0\1" + f'{{"{COLUMN}": {sent}}}'.encode()
-        label = ", ".join(f"{name}: {json.dumps(of)}" for name, of in schema.items())
+        data = b"\0\0\0\0\1" + f'{{"{COLUMN}": {value_sent}}}'.encode()
+        label = ", ".join(f"{name}: {json.dumps(option_value)}" for name, option_value in schema.items())
         section = {"format": "json-schema", "registry": "main"}
-        yield Case("json-schema", f"{{{label}}}: {sent}", column_of(column), result, data, section, whole)
+        yield Case("json-schema", f"{{{label}}}: {value_sent}", column_of(column), result, data, section, whole)

@@ -34,16 +34,16 @@ class Schemas:
     def _registered(self, schema_id: int | UUID) -> WriterSchema | None:
         if not isinstance(schema_id, int) or schema_id not in self.client._store.schema_id_index:
             return None
-        found = self.client.get_schema(schema_id)
-        kind: SchemaKind = found.schema_type
-        return WriterSchema(kind, found.schema_str, tuple(self._references(found)))
+        schema_of_id = self.client.get_schema(schema_id)
+        kind: SchemaKind = schema_of_id.schema_type
+        return WriterSchema(kind, schema_of_id.schema_str, tuple(self._references(schema_of_id)))
 
     def _references(self, schema: Schema) -> list[NamedSchema]:
-        found: list[NamedSchema] = []
+        schemas: list[NamedSchema] = []
         for reference in schema.references or []:
             referred = self.client.get_version(reference.subject, reference.version).schema
-            found += [*self._references(referred), NamedSchema(reference.name, referred.schema_str)]
-        return list({reference.name: reference for reference in found}.values())
+            schemas += [*self._references(referred), NamedSchema(reference.name, referred.schema_str)]
+        return list({reference.name: reference for reference in schemas}.values())
 
 
 @pytest.fixture
@@ -57,19 +57,19 @@ Decode = Callable[[Format, list[bytes]], Outcomes]
 
 
 def _outcomes(decoded: Decoded, count: int) -> Outcomes:
-    found: dict[int, dict[str, object] | DeadCode] = {}
+    results: dict[int, dict[str, object] | DeadCode] = {}
     for group in decoded.groups:
         group.columns.validate(full=True)
         positions = group.positions.to_pylist()
         assert positions == sorted(positions)
-        assert not found.keys() & set(positions)
-        found.update(zip(positions, group.columns.to_pylist(), strict=True))
-    assert not found.keys() & decoded.dead.keys()
+        assert not results.keys() & set(positions)
+        results.update(zip(positions, group.columns.to_pylist(), strict=True))
+    assert not results.keys() & decoded.dead.keys()
     assert list(decoded.dead) == sorted(decoded.dead)
-    for at, reason in decoded.dead.items():
+    for position, reason in decoded.dead.items():
         assert len(reason.message) < 400
-        found[at] = reason.code
-    return [found[at] for at in range(count)]
+        results[position] = reason.code
+    return [results[number] for number in range(count)]
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ def fields(**schemas: Schema) -> Schema:
 
 def decode(values: list[bytes]) -> Decoded:
     """Decode twice: the second time with beginnings remembered. Both must say the same."""
-    wanted = EnvelopeFormat()
+    expected_format = EnvelopeFormat()
     array = pa.array([b"skipped", *values], pa.binary()).slice(1)
-    first, second = wanted.decode(array), wanted.decode(array)
+    first, second = expected_format.decode(array), expected_format.decode(array)
     assert outcomes(first) == outcomes(second)
     assert outcomes(first).keys() == set(range(len(values)))
     for group in first.groups:
@@ -43,10 +43,13 @@ def decode(values: list[bytes]) -> Decoded:
 
 
 def outcomes(decoded: Decoded) -> dict[int, object]:
-    found: dict[int, object] = dict(decoded.dead)
+    results: dict[int, object] = dict(decoded.dead)
     for group in decoded.groups:
-        found |= {at: repr(row) for at, row in zip(group.positions.to_pylist(), group.columns.to_pylist(), strict=True)}
-    return found
+        results |= {
+            position: repr(row)
+            for position, row in zip(group.positions.to_pylist(), group.columns.to_pylist(), strict=True)
+        }
+    return results
 
 
 def bare(schema: Schema | None, payload: str) -> tuple[pa.DataType, object]:

@@ -15,7 +15,7 @@ KINDS = (
 
 YES, AS_TEXT = "yes", "from text"
 
-_ASKED = ("casts", "unit")
+_OPTIONS_SHOWN = ("casts", "unit")
 """Options that make something land which does not without."""
 
 
@@ -44,7 +44,7 @@ def _ways(cases: list[Case]) -> list[str]:
 
 
 def _way(case: Case) -> str:
-    asked = [name for name in _ASKED if name in case.column or name in case.value]
-    if asked:
-        return f"by `{asked[0]}`"
+    options = [name for name in _OPTIONS_SHOWN if name in case.column or name in case.value]
+    if options:
+        return f"by `{options[0]}`"
     return AS_TEXT if case.is_text and case.kind != "string" else YES

@@ -101,17 +101,17 @@ def codec(name: str = "All", text: str = SOURCE) -> MessageCodec:
 
 def outcomes(decoded: Decoded) -> dict[int, object]:
     """What became of each value: its columns and their types, or the reason of its death; and its unknown fields."""
-    found: dict[int, object] = {}
+    results: dict[int, object] = {}
     for group in decoded.groups:
         group.columns.validate(full=True)
         types = group.columns.schema.to_string(show_field_metadata=True)
         for position, row in zip(group.positions.to_pylist(), group.columns.to_pylist(), strict=True):
-            assert position not in found
-            found[position] = (types, repr(row), [])
+            assert position not in results
+            results[position] = (types, repr(row), [])
     for position, reason in decoded.dead.items():
-        assert position not in found
-        found[position] = reason
-    unknown = decoded.unknown_fields
-    for position, name in zip(unknown.positions.to_pylist(), unknown.names.to_pylist(), strict=True):
-        found[position][2].append(name)  # type: ignore[index]
-    return found
+        assert position not in results
+        results[position] = reason
+    unknown_pairs = decoded.unknown_fields
+    for position, name in zip(unknown_pairs.positions.to_pylist(), unknown_pairs.names.to_pylist(), strict=True):
+        results[position][2].append(name)  # type: ignore[index]
+    return results

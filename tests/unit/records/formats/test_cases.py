@@ -40,7 +40,7 @@ def shown(value: Any) -> str:
     """A value of the table, as the docs show it."""
     if isinstance(value, pa.MapScalar):
         pairs = zip(value.values.field(0), value.values.field(1), strict=True) if value.is_valid else ()
-        return "{" + ", ".join(f"{shown(key)}: {shown(of)}" for key, of in pairs) + "}"
+        return "{" + ", ".join(f"{shown(key)}: {shown(member)}" for key, member in pairs) + "}"
     if isinstance(value, pa.ListScalar) and value.is_valid:
         return "[" + ", ".join(map(shown, value)) + "]"
     if isinstance(value, pa.StructScalar) and value.is_valid:
@@ -75,8 +75,8 @@ def test_each_value_becomes_what_the_docs_say(case: Case) -> None:
     spec = record_spec(pipeline, columns, schemas)
     for blocks in (True, False):
         outcomes = OneTable(spec, 1, blocks=blocks).decode(kafka_batch([case.data] * 3))
-        found = [shown(value) for value in outcomes.rows.column(COLUMN)] + outcomes.dead.column("code").to_pylist()
-        assert found == [case.result] * 3
+        results = [shown(value) for value in outcomes.rows.column(COLUMN)] + outcomes.dead.column("code").to_pylist()
+        assert results == [case.result] * 3
 
 
 def test_every_format_and_type_is_in_the_docs() -> None:

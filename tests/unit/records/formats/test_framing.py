@@ -47,14 +47,14 @@ def named(framing: Framing, *records: tuple[bytes, Headers]) -> list[Any]:
     framed, dead = unframe(framing, data, lists, "value", has_path=False)
     assert len(framed) == len(records)
     alive = [row for row in range(len(records)) if row not in dead]
-    found: list[Any] = [dead[row].code.value if row in dead else None for row in range(len(records))]
+    results: list[Any] = [dead[row].code.value if row in dead else None for row in range(len(records))]
     groups, unframed = split_by_schema(framed.take(pa.array(alive, pa.int64())))
     for group in groups:
         for position, payload in zip(group.positions.to_pylist(), group.payloads.to_pylist(), strict=True):
-            found[alive[position]] = (group.schema_id, payload)
+            results[alive[position]] = (group.schema_id, payload)
     for position, reason in unframed.items():
-        found[alive[position]] = reason.code.value
-    return found
+        results[alive[position]] = reason.code.value
+    return results
 
 
 @pytest.mark.parametrize(
@@ -92,16 +92,16 @@ def test_values_that_unpack_to_much_are_decoded_in_steps() -> None:
     """Twelve small records that each become 15 MiB are 180 MiB: never held at once, and none of them is lost."""
     packed = glue(LARGE)
     records = pa.record_batch({"value": pa.array([packed] * 12, pa.binary()), "headers": pa.array([[]] * 12, HEADERS)})
-    held: list[int] = []
+    lengths: list[int] = []
 
     def decode(batch: pa.RecordBatch) -> int:
         framed, dead = unframe("glue", batch["value"], batch["headers"], "value", has_path=False)
         assert not dead
-        held.append(framed.nbytes)
+        lengths.append(framed.nbytes)
         return len(framed)
 
     assert sum(count for _, count in in_steps(decode, [records])) == 12
-    assert max(held) <= STEP_BYTES + (16 << 20)
+    assert max(lengths) <= STEP_BYTES + (16 << 20)
 
 
 HEADERS = KAFKA_SCHEMA.field("headers").type
@@ -162,17 +162,17 @@ def test_no_bytes_make_a_frame_fail_and_verify_reads_the_same(
     framing: Framing, records: list[tuple[bytes, Headers]]
 ) -> None:
     """Two readings of one frame, of which neither knows the other."""
-    for (value, headers), found in zip(records, named(framing, *records), strict=True):
+    for (value, headers), header_names in zip(records, named(framing, *records), strict=True):
         by_name = {one["key"]: cast("bytes", one["value"]) for one in headers}
         try:
             key, payload = _FRAMES[framing](value, by_name, "value")
         except UnjudgedError:
             continue
         except Unfit:
-            assert isinstance(found, str)
+            assert isinstance(header_names, str)
             continue
         if isinstance(key, int) and key >= 2**32:
-            assert found == "UNKNOWN_SCHEMA"
+            assert header_names == "UNKNOWN_SCHEMA"
         else:
             # Confluent's header may have more behind the id: the path to a message, if there is one.
-            assert found == (key, payload) or (framing == "confluent" and found == "INVALID_WIRE")
+            assert header_names == (key, payload) or (framing == "confluent" and header_names == "INVALID_WIRE")

@@ -39,11 +39,11 @@ def test_format_is_guessed_from_bytes(data: bytes | None, expected: Guess) -> No
 @given(st.binary(max_size=64) | st.text("1,;|\t\n\"'{}[]a", max_size=40).map(str.encode))
 def test_all_bytes_have_a_guess(data: bytes) -> None:
     """A producer sends anything: the command that looks must not end with it."""
-    found = guess(data)
+    guessed = guess(data)
 
-    assert found.format in (*FORMATS, REGISTERED)
-    assert (found.format == REGISTERED) == (schema_id(data) is not None)
-    assert (found.format == "delimited") == bool(found.fields)
+    assert guessed.format in (*FORMATS, REGISTERED)
+    assert (guessed.format == REGISTERED) == (schema_id(data) is not None)
+    assert (guessed.format == "delimited") == bool(guessed.fields)
 
 
 def test_most_records_decide() -> None:

@@ -22,9 +22,11 @@ Header = tuple[str, bytes | None]
 
 def headed(rows: list[tuple[bytes, list[Header] | None]], *, has_path: bool = False) -> list[bytes | DeadCode]:
     data = pa.array([value for value, _ in rows], pa.binary())
-    lists = [None if of is None else [{"key": key, "value": value} for key, value in of] for _, of in rows]
-    found, dead = prepend_schema_ids(data, pa.array([[], *lists], TYPE).slice(1), NAME, has_path=has_path)
-    return [dead[at].code if at in dead else value for at, value in enumerate(found.to_pylist())]
+    lists = [
+        None if headers is None else [{"key": key, "value": value} for key, value in headers] for _, headers in rows
+    ]
+    values, dead = prepend_schema_ids(data, pa.array([[], *lists], TYPE).slice(1), NAME, has_path=has_path)
+    return [dead[index].code if index in dead else value for index, value in enumerate(values.to_pylist())]
 
 
 @pytest.mark.parametrize(
@@ -86,12 +88,12 @@ def test_header_ids_do_not_depend_on_neighbours(rows: list[tuple[bytes, list[Hea
 @pytest.mark.parametrize("cut", [slice(0, 3), slice(1, 3), slice(1, 2), slice(0, 2)])
 def test_entries_under_a_null_list_are_ignored(cut: slice) -> None:
     """A null list may stand over entries, of a slice or of masked rows: they are of no record."""
-    entries = pa.array([{"key": NAME, "value": bytes([0, 0, 0, 0, at])} for at in range(3)], TYPE.value_type)
+    entries = pa.array([{"key": NAME, "value": bytes([0, 0, 0, 0, number])} for number in range(3)], TYPE.value_type)
     headers = pa.ListArray.from_arrays(
         pa.array([0, 1, 2, 3], pa.int32()), entries, type=TYPE, mask=pa.array([False, True, False])
     )
     expected = [b"\0\0\0\0\0a", b"b", b"\0\0\0\0\2c"]
 
-    found, dead = prepend_schema_ids(pa.array([b"a", b"b", b"c"][cut]), headers[cut], NAME, has_path=False)
+    values, dead = prepend_schema_ids(pa.array([b"a", b"b", b"c"][cut]), headers[cut], NAME, has_path=False)
 
-    assert (found.to_pylist(), dead) == (expected[cut], {})
+    assert (values.to_pylist(), dead) == (expected[cut], {})

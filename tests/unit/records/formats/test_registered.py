@@ -42,7 +42,7 @@ def test_flood_of_unknown_ids_leaves_known_schemas_available() -> None:
     codes = [reason.code for reason in decoded.dead.values()]
     assert codes.count(DeadCode.UNKNOWN_SCHEMA) == 100
     assert codes.count(DeadCode.SCHEMA_NOT_ASKED_FOR) == 400
-    assert [at for group in decoded.groups for at in group.positions.to_pylist()] == [500, 501]
+    assert [position for group in decoded.groups for position in group.positions.to_pylist()] == [500, 501]
 
 
 class One:

@@ -64,13 +64,13 @@ def test_every_value_has_one_group_or_reason(values: list[tuple[int | UUID, byte
     written = [_written(value) for value in values]
     groups, dead = split_by_schema(pa.array([b"before", *written], pa.binary()).slice(1))
 
-    found = dict.fromkeys(dead)
+    results = dict.fromkeys(dead)
     for group in groups:
         positions = group.positions.to_pylist()
         assert positions == sorted(positions)
-        for at, payload in zip(positions, group.payloads.to_pylist(), strict=True):
-            found[at] = (group.schema_id, payload)
-    assert [found[at] for at in range(len(values))] == [v if isinstance(v, tuple) else None for v in values]
+        for position, payload in zip(positions, group.payloads.to_pylist(), strict=True):
+            results[position] = (group.schema_id, payload)
+    assert [results[number] for number in range(len(values))] == [v if isinstance(v, tuple) else None for v in values]
 
 
 def _written(value: tuple[int | UUID, bytes] | bytes) -> bytes:

@@ -28,7 +28,7 @@ TYPES = {
 }
 
 
-def found(kind: str, values: list[bytes]) -> tuple[dict[int, object], dict[int, DeadCode]]:
+def decoded_values(kind: str, values: list[bytes]) -> tuple[dict[int, object], dict[int, DeadCode]]:
     decoded = ScalarFormat(kind).decode(pa.array([b"xx", *values, b"x"], pa.binary())[1:-1])
     dead = {position: reason.code for position, reason in decoded.dead.items()}
     if not decoded.groups:
@@ -81,7 +81,7 @@ def test_value_is_read_as_its_serializer_wrote_it(kind: str, raw: bytes, expecte
     width = {"string": 1, "bytes": 1, "boolean": 1}.get(kind) or struct.calcsize(PACK[kind])
     good, bad = bytes(width), b"\xff" * (1 if kind == "string" else width + 1)
     for neighbours in ([], [good], [bad, good, bad]):
-        values, dead = found(kind, [*neighbours, raw, *neighbours])
+        values, dead = decoded_values(kind, [*neighbours, raw, *neighbours])
         assert (values | dead)[len(neighbours)] == expected
         assert len(values) + len(dead) == 2 * len(neighbours) + 1
 
@@ -101,7 +101,7 @@ def test_message_names_the_expected_value() -> None:
 def test_bad_texts_are_found_wherever_they_are() -> None:
     """In a long batch exactly the bad ones are dead."""
     bad = {0, 63, 64, 130, 131, 299}
-    values, dead = found("string", [b"\xff" if n in bad else b"%d" % n for n in range(300)])
+    values, dead = decoded_values("string", [b"\xff" if n in bad else b"%d" % n for n in range(300)])
     assert dead == dict.fromkeys(sorted(bad), DeadCode.INVALID_UTF8)
     assert values == {n: str(n) for n in range(300) if n not in bad}
 
@@ -128,14 +128,16 @@ def test_bits_of_numbers_survive(kind: str, data: st.DataObject) -> None:
         assert column.to_pylist() == [struct.unpack(">h", raw[position])[0] for position in good]
     else:
         stored = column.buffers()[1].to_pybytes()[: width * len(good)] if good else b""
-        assert [stored[at : at + width][::-1] for at in range(0, len(stored), width)] == [raw[at] for at in good]
+        assert [stored[start : start + width][::-1] for start in range(0, len(stored), width)] == [
+            raw[index] for index in good
+        ]
 
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=6) | st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass"))))
 def test_text_is_what_python_takes_for_utf8(raw: list[bytes]) -> None:
     """Arrow and Python agree on what UTF-8 is, in a block and alone."""
-    values, dead = found("string", raw)
+    values, dead = decoded_values("string", raw)
     assert {position: text.encode() for position, text in values.items()} == {
         position: value for position, value in enumerate(raw) if position not in dead
     }

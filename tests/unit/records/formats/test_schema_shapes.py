@@ -119,12 +119,12 @@ def spoiled(schema: Any) -> Iterator[str]:
     yield from map(json.dumps, SHAPES)
     for *way, last in [way for way in _ways(schema) if way]:
         for shape in SHAPES:
-            other = copy.deepcopy(schema)
-            _at(other, way)[last] = shape
-            yield json.dumps(other)
-        other = copy.deepcopy(schema)
-        del _at(other, way)[last]
-        yield json.dumps(other)
+            schema_copy = copy.deepcopy(schema)
+            _part_at(schema_copy, way)[last] = shape
+            yield json.dumps(schema_copy)
+        schema_copy = copy.deepcopy(schema)
+        del _part_at(schema_copy, way)[last]
+        yield json.dumps(schema_copy)
 
 
 def _ways(part: Any, *way: Any) -> Iterator[tuple[Any, ...]]:
@@ -134,7 +134,7 @@ def _ways(part: Any, *way: Any) -> Iterator[tuple[Any, ...]]:
         yield from _ways(inner, *way, step)
 
 
-def _at(part: Any, way: list[Any]) -> Any:
+def _part_at(part: Any, way: list[Any]) -> Any:
     for step in way:
         part = part[step]
     return part

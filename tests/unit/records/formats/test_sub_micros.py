@@ -54,11 +54,11 @@ JSON = [
 ]
 
 
-@pytest.mark.parametrize(("data_type", "unit", "sent", "expected"), JSON)
-def test_json_time_is_cut_on_request(data_type: pa.DataType, unit: Any, sent: str, expected: object) -> None:
+@pytest.mark.parametrize(("data_type", "unit", "text", "expected"), JSON)
+def test_json_time_is_cut_on_request(data_type: pa.DataType, unit: Any, text: str, expected: object) -> None:
     """Cut towards the past, so that order stays, also before 1970; without the option it is a dead letter."""
     spec = RecordSpec(pa.schema([pa.field("x", data_type)]), units={} if unit is None else {"x": unit})
-    records = kafka_batch([f'{{"x": {sent}}}'.encode()])
+    records = kafka_batch([f'{{"x": {text}}}'.encode()])
 
     cut = decode_both(replace(spec, format=FormatSpec(truncates=True)), records)
 

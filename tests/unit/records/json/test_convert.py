@@ -259,9 +259,9 @@ def _case_id(part: object) -> str:
 )
 def test_value_becomes_its_exact_value_or_a_reason(data_type: pa.DataType, json_value: str, expected: object) -> None:
     """No value is cast, rounded or truncated silently, in blocks or one by one."""
-    found = outcome_of(data_type, json_value)
-    assert found == expected
-    assert type(found) is type(expected)
+    cell = outcome_of(data_type, json_value)
+    assert cell == expected
+    assert type(cell) is type(expected)
 
 
 @pytest.mark.parametrize("json_value", ["-0", "-0.0", "-0e5"])

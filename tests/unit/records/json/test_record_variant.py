@@ -19,7 +19,7 @@ from tests.unit.records.kafka_batches import OneTable, decode_both, kafka_batch
 
 SPEC = RecordSpec(pa.schema([pa.field("doc", pa.string())]), sources={"doc": WHOLE_VALUE}, variants=frozenset({"doc"}))
 
-KEPT = {
+STORED = {
     "integer": '{"a":1}',
     "smallest long": '{"a":-9223372036854775808}',
     "38 digits": '{"a":12345678901234567890123456789012345678}',
@@ -50,7 +50,7 @@ LOST = {
 }
 
 
-@pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize("text", STORED.values(), ids=STORED)
 def test_document_that_spark_keeps_lands(text: str) -> None:
     """A document that Spark stores without loss lands."""
     assert variant_refusal(text) is None
@@ -128,11 +128,11 @@ def test_variant_of_a_typed_format_is_checked() -> None:
 
 
 def _zigzag(number: int) -> bytes:
-    rest, found = number << 1, bytearray()
+    rest, encoded = number << 1, bytearray()
     while rest > 127:
-        found.append(rest & 127 | 128)
+        encoded.append(rest & 127 | 128)
         rest >>= 7
-    return bytes([*found, rest])
+    return bytes([*encoded, rest])
 
 
 @given(

@@ -104,8 +104,8 @@ def test_sign_of_zero_lands(zero: str, shown: str) -> None:
     """Whatever stands beside it in the batch: a retry of other bounds lands the same."""
     spec = RecordSpec(pa.schema([pa.field("id", pa.int64()), pa.field("d", pa.float64())]))
     value = shown.format(zero).encode()
-    for others in ([], [b'{"id":-1,"d":0.5}'] * 30, [b'{"d":0.12345678901234567}']):
-        rows = decode_both(spec, kafka_batch([*others, value])).rows
+    for neighbours in ([], [b'{"id":-1,"d":0.5}'] * 30, [b'{"d":0.12345678901234567}']):
+        rows = decode_both(spec, kafka_batch([*neighbours, value])).rows
         assert math.copysign(1, rows.column("d").to_pylist()[-1]) == -1
 
 
@@ -130,7 +130,7 @@ HOSTILE = {
     "large id": b'{"id":' + b"1" * 1_000_000 + b"}",
     "large fraction": b'{"id":1,"d":0.' + b"1" * 1_000_000 + b"}",
     "large exponent": b'{"id":1,"d":1e' + b"1" * 1_000_000 + b"}",
-    "many names": b'{"id":1,' + b",".join(b'"n%d":%d' % (at, at) for at in range(100_000)) + b"}",
+    "many names": b'{"id":1,' + b",".join(b'"n%d":%d' % (number, number) for number in range(100_000)) + b"}",
     "one name, many times": b"{" + b",".join([b'"id":1'] * 100_000) + b"}",
     "long name": b'{"id":1,"' + b"n" * 1_000_000 + b'":1}',
 }
@@ -147,9 +147,9 @@ def test_hostile_value_has_the_outcome_of_one_alone(value: bytes) -> None:
 @pytest.mark.parametrize("fields", [300, 1_001])
 def test_wide_tables_land_the_same(fields: int) -> None:
     """Of very many columns each value is decoded alone: msgspec compares each name with all of them."""
-    names = [f"column {at}" for at in range(fields)]
+    names = [f"column {number}" for number in range(fields)]
     spec = RecordSpec(pa.schema([pa.field(name, pa.int64()) for name in names]))
     assert (typed_decoder(spec) is None) == (fields > 1_000)
     values = [json.dumps(dict.fromkeys(names, 1)).encode(), json.dumps(dict.fromkeys(reversed(names))).encode()]
-    more = json.dumps({f"n{at}": at for at in range(5_000)}).encode()
+    more = json.dumps({f"n{number}": number for number in range(5_000)}).encode()
     assert decode_both(spec, kafka_batch([*values, more, b"{}"])).rows.num_rows == 4

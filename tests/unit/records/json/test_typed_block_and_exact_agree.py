@@ -106,10 +106,10 @@ STRUCTS = pa.schema(
 )
 SHAPES = [FLAT, STRUCTS]
 POLICIES = [
-    RecordSpec(shape, unknown_fields=unknown, duplicate_keys=repeated, field_names=names, casts=casts, rescued_column="c",
+    RecordSpec(shape, unknown_fields=unknown_fields, duplicate_keys=repeated, field_names=names, casts=casts, rescued_column="c",
                empty_value="filter")
     for shape in SHAPES
-    for unknown in ("ignore", "rescue", "fail")
+    for unknown_fields in ("ignore", "rescue", "fail")
     for repeated in ("last", "dead_letter")
     for names in ("exact", "case_insensitive")
     for casts in ("none", "text")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from frazil.batch.facts import FLOOR_SECONDS, LAST, Staged, age_seconds, ages_from, ages_json
 from frazil.records.model.rows import TIMESTAMP, record_ages
 
-AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
+INSTANT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 def counted(of: list[float | None]) -> dict[int, int]:
-    written = [None if age is None else AT - timedelta(seconds=age) for age in of]
-    return record_ages(pa.array(written, TIMESTAMP), AT)
+    written = [None if age is None else INSTANT - timedelta(seconds=age) for age in of]
+    return record_ages(pa.array(written, TIMESTAMP), INSTANT)
 
 
 @given(st.floats(0, 1.7e9).map(lambda age: round(age, 6)))
@@ -35,7 +35,7 @@ def test_counts_do_not_depend_on_how_records_are_split(parts: list[list[float]],
     each = [counted(list(part)) for part in parts]
     random.shuffle(each)  # type: ignore[attr-defined]
 
-    staged = Staged.merged(Staged.from_json(Staged(ages=of).to_json()) for of in each)
+    staged = Staged.merged(Staged.from_json(Staged(ages=ages).to_json()) for ages in each)
     assert staged.ages == whole
     assert ages_from(ages_json(whole)) == whole
 
@@ -43,7 +43,7 @@ def test_counts_do_not_depend_on_how_records_are_split(parts: list[list[float]],
 def test_record_without_a_timestamp_is_not_counted() -> None:
     """Without a timestamp there is no age; Spark has -1 ms then. If the producer's clock is ahead, the age is zero."""
     assert counted([None]) == {}
-    assert record_ages(pa.array([-1000], pa.int64()).cast(TIMESTAMP), AT) == {}
+    assert record_ages(pa.array([-1000], pa.int64()).cast(TIMESTAMP), INSTANT) == {}
     assert counted([-3600.0]) == {0: 1}
     assert counted([]) == {}
 
@@ -56,10 +56,10 @@ def test_number_of_age_classes_is_bounded() -> None:
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=9))
 def test_invalid_timestamp_is_counted(written: list[int | None]) -> None:
     """Producers may send any number: it is counted somewhere, and never a reason to fail."""
-    found = record_ages(pa.array(written, pa.int64()).cast(TIMESTAMP), AT)
+    ages = record_ages(pa.array(written, pa.int64()).cast(TIMESTAMP), INSTANT)
 
-    assert sum(found.values()) == sum(of is not None and of >= 0 for of in written)
-    assert all(0 <= age <= LAST for age in found)
+    assert sum(ages.values()) == sum(age is not None and age >= 0 for age in written)
+    assert all(0 <= age <= LAST for age in ages)
 
 
 def test_counts_of_a_million_records_fit_a_kilobyte() -> None:

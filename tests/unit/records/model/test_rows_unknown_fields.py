@@ -206,7 +206,7 @@ def test_unknown_field_of_a_struct_is_counted(
     """Each record counts once, wherever the struct is: in a field, in a list, in a map. Rescuing can't keep these."""
     schema = pa.schema([*columns, ("_rescued", TEXT)] if policy == "rescue" else columns)
 
-    found = outcomes(
+    results = outcomes(
         AVRO_DEEP,
         [NOTHING_DEEP, S_DEEP, L_DEEP, M_DEEP],
         columns=schema,
@@ -214,8 +214,8 @@ def test_unknown_field_of_a_struct_is_counted(
         unknown_fields=policy,
     )
 
-    assert found.dead.num_rows == 0
-    assert found.unknown_fields == UnknownFields(len(names), names)
+    assert results.dead.num_rows == 0
+    assert results.unknown_fields == UnknownFields(len(names), names)
 
 
 @pytest.mark.parametrize("policy", ["ignore", "fail", "rescue"])
@@ -235,18 +235,18 @@ def test_unset_protobuf_field_is_not_counted(policy: Any) -> None:
     inside = [b"\x5a\x02\x08\x01", b"\x5a\x03\x12\x01z"]
     schema = [("a", INT), ("s", INNER), *([("_rescued", TEXT)] if policy == "rescue" else [])]
 
-    found = outcomes(
-        how, [a, *(a + of for of in (*fields.values(), *inside))], columns=pa.schema(schema), unknown_fields=policy
+    results = outcomes(
+        how, [a, *(a + name for name in (*fields.values(), *inside))], columns=pa.schema(schema), unknown_fields=policy
     )
 
     if policy == "fail":
-        assert found.dead.column("path").to_pylist() == [*fields, "s.z"]
-        assert found.rows.column("a").to_pylist() == [1, 1]
+        assert results.dead.column("path").to_pylist() == [*fields, "s.z"]
+        assert results.rows.column("a").to_pylist() == [1, 1]
     elif policy == "ignore":
-        assert found.unknown_fields == UnknownFields(len(fields) + 1, {**dict.fromkeys(fields, 1), "s.z": 1})
+        assert results.unknown_fields == UnknownFields(len(fields) + 1, {**dict.fromkeys(fields, 1), "s.z": 1})
     else:
-        assert found.rows.column("_rescued").null_count == 3
-        assert found.unknown_fields == UnknownFields(1, {"s.z": 1})
+        assert results.rows.column("_rescued").null_count == 3
+        assert results.unknown_fields == UnknownFields(1, {"s.z": 1})
 
 
 @pytest.mark.parametrize(("policy", "dead", "records"), [("ignore", 0, 2), ("fail", 2, 0)])
@@ -266,7 +266,7 @@ def test_exploded_record_counts_once() -> None:
     fields = pa.schema([pa.field("a", pa.list_(INT)), pa.field("x", INT)])
     spec = RecordSpec(pa.schema([pa.field("a", INT)]), fields=fields, transforms=(Explode("a"),))
 
-    found = decode_both(spec, kafka_batch([b'{"a":[1,2,3],"x":1}', b'{"a":[4]}']))
+    outcomes = decode_both(spec, kafka_batch([b'{"a":[1,2,3],"x":1}', b'{"a":[4]}']))
 
-    assert found.rows.num_rows == 4
-    assert found.unknown_fields == UnknownFields(1, {"x": 1})
+    assert outcomes.rows.num_rows == 4
+    assert outcomes.unknown_fields == UnknownFields(1, {"x": 1})

@@ -35,14 +35,14 @@ def frame_of_array(name: str, values: pa.Array) -> Frame:
 def run(transform: Transform, frame: Frame) -> Transformed:
     """Apply a transform and hold its outcome against the contract: every record has one outcome, in order."""
     done = transform.apply(frame)
-    given = set(frame.positions.to_pylist())
+    positions_before = set(frame.positions.to_pylist())
     offsets = dict(zip(frame.positions.to_pylist(), frame.records["offset"].to_pylist(), strict=True))
     for went in done.frames:
         _check(went, offsets)
-    kept = {position for went in done.frames for position in went.positions.to_pylist()}
+    positions_after = {position for went in done.frames for position in went.positions.to_pylist()}
     assert all(len(went) for went in done.other_frames)
-    assert kept | set(done.dead) | done.filtered == given
-    assert len(kept) + len(done.dead) + len(done.filtered) == len(given)
+    assert positions_after | set(done.dead) | done.filtered == positions_before
+    assert len(positions_after) + len(done.dead) + len(done.filtered) == len(positions_before)
     return done
 
 

@@ -28,8 +28,8 @@ def _events(*changes: dict[str, object]) -> list[dict[str, object]]:
 OPS = [("c", "I", NEW), ("r", "I", NEW), ("u", "U", NEW), ("d", "D", OLD)]
 
 
-@pytest.mark.parametrize(("op", "told", "row"), OPS)
-def test_each_op_gives_its_image(op: str, told: object, row: dict[str, object]):
+@pytest.mark.parametrize(("op", "image", "row"), OPS)
+def test_each_op_gives_its_image(op: str, image: object, row: dict[str, object]):
     """Deletes give the row before, all others the row after, between neighbours of another op."""
     done = run(DebeziumTransform("{db}_x.{table}_y"), frame_of(_events({"op": op}, {"op": "d"}, {}), SHAPE))
 
@@ -38,7 +38,7 @@ def test_each_op_gives_its_image(op: str, told: object, row: dict[str, object]):
     assert value[0] == row
     assert value[1]["tags"] == ["old"]
     assert cdc == {
-        "op": told,
+        "op": image,
         "ts": dt.datetime(1970, 1, 1, 0, 0, 1, 500000, tzinfo=dt.UTC),
         "offset": 101,
         "source": "public.orders",
@@ -79,13 +79,13 @@ def test_events_without_a_row_are_filtered():
 DELETES = [("none", [1, 1], None), ("drop", [1], None), ("rewrite", [1, 1], ["false", "true"])]
 
 
-@pytest.mark.parametrize(("handling", "ids", "told"), DELETES)
-def test_deletes_are_handled_as_declared(handling: str, ids: list[int], told: object):
+@pytest.mark.parametrize(("handling", "ids", "image"), DELETES)
+def test_deletes_are_handled_as_declared(handling: str, ids: list[int], image: object):
     """Kept, dropped or marked as ExtractNewRecordState does."""
     value = run(DebeziumTransform(delete_handling=handling), frame_of(_events({}, {"op": "d"}), SHAPE)).frame.value
 
     assert value["id"].to_pylist() == ids
-    assert (value["__deleted"].to_pylist() if "__deleted" in value.schema.names else None) == told
+    assert (value["__deleted"].to_pylist() if "__deleted" in value.schema.names else None) == image
 
 
 def test_required_fields_of_the_row_stay_required():
@@ -113,9 +113,9 @@ def test_images_may_have_different_fields():
     value = run(DebeziumTransform(), frame_of(rows, SHAPE.set(0, pa.field("before", only_key)))).frame.value
 
     assert value.to_pylist()[0]["tags"] is None
-    other = SHAPE.set(0, pa.field("before", pa.struct([("id", pa.string())])))
+    second_shape = SHAPE.set(0, pa.field("before", pa.struct([("id", pa.string())])))
     with pytest.raises(Terminal, match="one type of field id, found string before and long after"):
-        DebeziumTransform().apply(frame_of(_events({"before": {"id": "1"}, "op": "d"}), other))
+        DebeziumTransform().apply(frame_of(_events({"before": {"id": "1"}, "op": "d"}), second_shape))
 
 
 def test_documents_in_json_text_become_one_column():
@@ -165,7 +165,7 @@ def test_every_envelope_has_one_outcome_of_its_own(rows: list, handling: str):
     transform = DebeziumTransform(delete_handling=handling)
     alone = [run(transform, frame_of([row], SHAPE)) for row in rows]
 
-    together = run(transform, frame_of(rows, SHAPE))
+    at_once = run(transform, frame_of(rows, SHAPE))
 
-    assert together.frame.positions.to_pylist() == [at for at, one in enumerate(alone) if len(one.frame)]
-    assert dead_messages(together) == {at: one.dead[0].message for at, one in enumerate(alone) if one.dead}
+    assert at_once.frame.positions.to_pylist() == [index for index, one in enumerate(alone) if len(one.frame)]
+    assert dead_messages(at_once) == {index: one.dead[0].message for index, one in enumerate(alone) if one.dead}

@@ -116,9 +116,9 @@ def test_rows_reconcile_with_elements(lists: list, outer: bool, kind: pa.DataTyp
     done = run(Explode("l", outer=outer, position_field="at"), frame_of_array("l", sliced(pa.array(lists, kind))))
 
     expected = [
-        (position, item, at)
+        (position, item, index)
         for position, one in enumerate(lists)
-        for at, item in (enumerate(one) if one else [(None, None)] * outer)
+        for index, item in (enumerate(one) if one else [(None, None)] * outer)
     ]
     value = done.frame.value
     assert expected == list(

@@ -36,16 +36,16 @@ NESTED_TYPES = {
 
 
 def nested() -> dict[str, pa.Array]:
-    return {name: pa.array([NESTED[name], None], of) for name, of in NESTED_TYPES.items()}
+    return {name: pa.array([NESTED[name], None], data_type) for name, data_type in NESTED_TYPES.items()}
 
 
 def test_metadata_of_each_record_is_inserted(frame: Build) -> None:
     """Topic (as routed), partition, offset, timestamp and text come under their names; a name that is there is replaced."""
     transform = InsertField("topic?", "partition", "offset!", "at", "a", "fixed")
     done = run(transform, frame(value={"a": [1, 2]}, topics=["x", "y"], timestamps=[5, None]))
-    at = dt.datetime(1970, 1, 1, 0, 0, 0, 5, tzinfo=dt.UTC)
+    instant = dt.datetime(1970, 1, 1, 0, 0, 0, 5, tzinfo=dt.UTC)
     assert done.frame.value.to_pylist() == [
-        {"a": "fixed", "topic": "x", "partition": 3, "offset": 100, "at": at},
+        {"a": "fixed", "topic": "x", "partition": 3, "offset": 100, "at": instant},
         {"a": "fixed", "topic": "y", "partition": 3, "offset": 101, "at": None},
     ]
 
@@ -59,9 +59,9 @@ def test_missing_required_metadata_is_a_dead_letter(frame: Build) -> None:
 
 def test_tombstone_stays_a_tombstone(frame: Build) -> None:
     """A record without value gets no fields, so that it is a tombstone still; the key of it may get some."""
-    given = frame(value={"a": [1, None]}, key={"k": [1, 2]}, values=[b"v", None])
-    assert run(InsertField(topic_field="t"), given).frame.value["t"].to_pylist() == ["orders", None]
-    assert run(InsertField(topic_field="t", target="key"), given).frame.key["t"].to_pylist() == ["orders"] * 2
+    given_frame = frame(value={"a": [1, None]}, key={"k": [1, 2]}, values=[b"v", None])
+    assert run(InsertField(topic_field="t"), given_frame).frame.value["t"].to_pylist() == ["orders", None]
+    assert run(InsertField(topic_field="t", target="key"), given_frame).frame.key["t"].to_pylist() == ["orders"] * 2
 
 
 @pytest.mark.parametrize(
@@ -147,9 +147,9 @@ def test_quoted_step_survives(names: list[str]) -> None:
 def test_hoisted_fields_are_kept(frame: Build) -> None:
     """All fields are wrapped, extracting them again gives them back; a bare value gets the name."""
     given_frame = frame(value=nested())
-    there = run(HoistField("h"), given_frame).frame
-    assert there.value.schema.names == ["h"]
-    assert run(ExtractField("h"), there).frame.value.to_pylist() == given_frame.value.to_pylist()
+    hoisted = run(HoistField("h"), given_frame).frame
+    assert hoisted.value.schema.names == ["h"]
+    assert run(ExtractField("h"), hoisted).frame.value.to_pylist() == given_frame.value.to_pylist()
     assert run(HoistField("h"), frame(value={"value": [1, 2]})).frame.value.to_pylist() == [{"h": 1}, {"h": 2}]
     bare = run(ReplaceField(exclude=("a",)), frame(value={"a": [1, 2]})).frame
     assert len(run(HoistField("h"), bare).frame) == 2
@@ -173,7 +173,7 @@ def test_schema_metadata_leaves_columns_unchanged(frame: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "value", "replacement", "expected"),
+    ("data_type", "value", "replacement", "expected"),
     [
         (pa.string(), "secret", None, ""),
         (pa.string(), "secret", "***", "***"),
@@ -203,15 +203,17 @@ def test_schema_metadata_leaves_columns_unchanged(frame: Build) -> None:
         (pa.struct([("a", pa.int32())]), {"a": 1}, None, "dead"),
     ],
 )
-def test_masked_field_shows_no_secret(frame: Build, of: Any, value: Any, replacement: Any, expected: Any) -> None:
+def test_masked_field_shows_no_secret(
+    frame: Build, data_type: Any, value: Any, replacement: Any, expected: Any
+) -> None:
     """No value is left, null stays null, the type stays; what can't be masked does not go on."""
-    done = run(MaskField(("a", "missing"), replacement), frame(value={"a": pa.array([value, None], of)}))
+    done = run(MaskField(("a", "missing"), replacement), frame(value={"a": pa.array([value, None], data_type)}))
     if expected == "dead":
         assert set(done.dead) == {0}
         assert str(value) not in done.dead[0].message
     else:
         assert done.frame.value.to_pylist() == [{"a": expected}, {"a": None}]
-        assert done.frame.value.schema.field("a").type == of
+        assert done.frame.value.schema.field("a").type == data_type
 
 
 def test_masked_uuid_is_all_zeros(frame: Build) -> None:

@@ -106,18 +106,20 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("of", "value", "wanted", "expected"), CASES, ids=lambda x: str(x)[:30])
-def test_cast_is_exact_or_a_dead_letter(frame: Build, of: Any, value: Any, wanted: str, expected: Any) -> None:
+@pytest.mark.parametrize(("data_type", "value", "type_name", "expected"), CASES, ids=lambda x: str(x)[:30])
+def test_cast_is_exact_or_a_dead_letter(
+    frame: Build, data_type: Any, value: Any, type_name: str, expected: Any
+) -> None:
     """A value becomes what Java makes of it, or its record is a dead letter; null stays null beside it."""
-    done = run(Cast({"a": wanted}), frame(value={"a": pa.array([None, value], of), "b": [1, 2]}))
-    kept = done.frame.value.to_pylist()
-    assert kept[0] == {"a": None, "b": 1}
+    done = run(Cast({"a": type_name}), frame(value={"a": pa.array([None, value], data_type), "b": [1, 2]}))
+    rows = done.frame.value.to_pylist()
+    assert rows[0] == {"a": None, "b": 1}
     if expected is FAILS:
         assert set(done.dead) == {1}
-        assert f"expected {wanted}, found " in done.dead[1].message
+        assert f"expected {type_name}, found " in done.dead[1].message
         assert done.dead[1].path == "a"
     else:
-        assert repr(kept[1]["a"]) == repr(expected)
+        assert repr(rows[1]["a"]) == repr(expected)
 
 
 def test_bare_value_is_cast(frame: Build) -> None:
@@ -136,12 +138,12 @@ def test_key_is_cast_only_by_target(frame: Build) -> None:
 
 @given(
     texts=st.lists(st.one_of(st.text(), st.integers().map(str), st.floats().map(str)), min_size=1, max_size=8),
-    wanted=st.sampled_from(["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"]),
+    type_name=st.sampled_from(["int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string"]),
 )
-def test_any_text_is_cast_or_a_dead_letter_alone(frame: Build, texts: list[str], wanted: str) -> None:
+def test_any_text_is_cast_or_a_dead_letter_alone(frame: Build, texts: list[str], type_name: str) -> None:
     """Any text is cast or a dead letter, and other records have the outcome that they have alone."""
-    done = run(Cast({"a": wanted}), frame(value={"a": pa.array(texts, pa.string())}))
-    alone = [run(Cast({"a": wanted}), frame(value={"a": pa.array([text], pa.string())})) for text in texts]
+    done = run(Cast({"a": type_name}), frame(value={"a": pa.array(texts, pa.string())}))
+    alone = [run(Cast({"a": type_name}), frame(value={"a": pa.array([text], pa.string())})) for text in texts]
     rows = [row for one in alone for row in one.frame.value.to_pylist()]
     assert repr(done.frame.value.to_pylist()) == repr(rows)
     assert list(dead_messages(done).values()) == [message for one in alone for message in dead_messages(one).values()]
@@ -150,8 +152,8 @@ def test_any_text_is_cast_or_a_dead_letter_alone(frame: Build, texts: list[str],
 @given(st.lists(st.floats(), min_size=1, max_size=5), st.lists(st.floats(width=32), min_size=1, max_size=5))
 def test_number_written_as_text_keeps_its_digits(frame: Build, doubles: list[float], singles: list[float]) -> None:
     """Java's spelling of a number reads as the same number."""
-    for of, numbers, wanted in ((pa.float64(), doubles, "float64"), (pa.float32(), singles, "float32")):
-        there = run(Cast({"a": "string"}), frame(value={"a": pa.array(numbers, of)})).frame
-        back = run(Cast({"a": wanted}), there)
+    for data_type, numbers, type_name in ((pa.float64(), doubles, "float64"), (pa.float32(), singles, "float32")):
+        text_frame = run(Cast({"a": "string"}), frame(value={"a": pa.array(numbers, data_type)})).frame
+        back = run(Cast({"a": type_name}), text_frame)
         assert not back.dead
         assert repr(back.frame.value["a"].to_pylist()) == repr(numbers)

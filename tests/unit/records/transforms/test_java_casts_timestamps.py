@@ -123,9 +123,9 @@ def test_moment_survives_the_way_through_text(times: list[dt.datetime], pattern:
 def test_offset_is_applied_as_python_does(moment: dt.datetime, offset: dt.timedelta) -> None:
     """Texts with an offset are the moment that Python reads in them."""
     zone = dt.timezone(dt.timedelta(minutes=offset // dt.timedelta(minutes=1)))
-    there = moment.replace(tzinfo=zone, microsecond=0)
-    read = DatePattern("yyyy-MM-dd'T'HH:mm:ssXXX").read(pa.array([there.isoformat().replace("+00:00", "Z")]))
-    assert read.to_pylist() == [micros(there.astimezone(dt.UTC).replace(tzinfo=None))]
+    local = moment.replace(tzinfo=zone, microsecond=0)
+    read = DatePattern("yyyy-MM-dd'T'HH:mm:ssXXX").read(pa.array([local.isoformat().replace("+00:00", "Z")]))
+    assert read.to_pylist() == [micros(local.astimezone(dt.UTC).replace(tzinfo=None))]
 
 
 @given(
@@ -142,7 +142,7 @@ FAILS = "a dead letter"
 
 
 @pytest.mark.parametrize(
-    ("of", "value", "options", "expected"),
+    ("data_type", "value", "options", "expected"),
     [
         (pa.string(), "2024-02-29", {"target_type": "Date", "format": "yyyy-MM-dd"}, dt.date(2024, 2, 29)),
         (pa.string(), "2024-02-30", {"target_type": "Date", "format": "yyyy-MM-dd"}, FAILS),
@@ -178,10 +178,10 @@ FAILS = "a dead letter"
     ],
 )
 def test_time_keeps_its_moment_in_every_form(
-    frame: Build, of: Any, value: Any, options: dict[str, Any], expected: Any
+    frame: Build, data_type: Any, value: Any, options: dict[str, Any], expected: Any
 ) -> None:
     """A time means the same in its new form, or its record is a dead letter and the null beside it stays null."""
-    done = run(TimestampConverter(field="at", **options), frame(value={"at": pa.array([value, None], of)}))
+    done = run(TimestampConverter(field="at", **options), frame(value={"at": pa.array([value, None], data_type)}))
     if expected is FAILS:
         assert done.dead[0].code == "TRANSFORM_FAILED"
         assert done.dead[0].path == "at"
@@ -217,7 +217,7 @@ def test_number_is_read_as_its_own_moment(frame: Build, numbers: list[int | None
     done = run(converter, frame(value={"at": pa.array(numbers, pa.int64())}))
     per_second = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}[unit]
     exact = [None if number is None else number * 10**6 // per_second for number in numbers]
-    held = [instant for instant in exact if instant is None or FIRST <= instant <= LAST]
-    assert done.frame.value["at"].cast(pa.int64()).to_pylist() == held
-    if held:
+    instants = [instant for instant in exact if instant is None or FIRST <= instant <= LAST]
+    assert done.frame.value["at"].cast(pa.int64()).to_pylist() == instants
+    if instants:
         run(TimestampConverter("at", "yyyy-MM-dd", unit, target_type=form), done.frame)

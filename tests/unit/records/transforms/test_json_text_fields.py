@@ -42,12 +42,12 @@ def test_an_object_becomes_a_map_of_texts(text: str, expected: object):
     """Numbers keep their digits; what is no object fails alone, between its neighbours."""
     done = run(JsonToMap(json_root=True), frame_of_array("value", pa.array(['{"n":1}', text, None])))
 
-    found = done.frame.value.to_pylist()
-    assert (found[0], found[-1]) == ({"payload": [("n", "1")]}, {"payload": None})
+    rows = done.frame.value.to_pylist()
+    assert (rows[0], rows[-1]) == ({"payload": [("n", "1")]}, {"payload": None})
     if isinstance(expected, str):
         assert dead_messages(done) == {1: f"JsonToMap: {expected}"}
     else:
-        assert found[1] == {"payload": expected}
+        assert rows[1] == {"payload": expected}
 
 
 def test_declared_types_become_columns():

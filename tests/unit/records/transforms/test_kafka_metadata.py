@@ -35,6 +35,6 @@ def test_a_record_without_timestamp_has_none():
     frame = frame_of([{"x": 1}, {"x": 2}])
     times = pa.array([None, -2000], pa.timestamp("us", "UTC"))
     records = frame.records.set_column(3, frame.records.schema.field(3), times)
-    without = type(frame)(records, frame.positions, frame.topic, frame.value, None, frame.headers)
+    keyless = type(frame)(records, frame.positions, frame.topic, frame.value, None, frame.headers)
 
-    assert run(KafkaMetadata(), without).frame.value["_kafka_metadata_timestamp"].to_pylist() == [None, -2]
+    assert run(KafkaMetadata(), keyless).frame.value["_kafka_metadata_timestamp"].to_pylist() == [None, -2]

@@ -144,9 +144,13 @@ def test_exactly_matching_records_are_filtered(frame: Build) -> None:
         topics=["a-x", "b", "a-y"],
         values=[b"1", None, b"3"],
     )
-    for held, positions in ((TopicNameMatches("a-.*"), {0, 2}), (HasHeaderKey("h"), {0}), (RecordIsTombstone(), {1})):
-        assert run(When(Filter(), held), given_frame).filtered == positions
-        assert run(When(Filter(), held, negate=True), given_frame).filtered == {0, 1, 2} - positions
+    for selection, positions in (
+        (TopicNameMatches("a-.*"), {0, 2}),
+        (HasHeaderKey("h"), {0}),
+        (RecordIsTombstone(), {1}),
+    ):
+        assert run(When(Filter(), selection), given_frame).filtered == positions
+        assert run(When(Filter(), selection, negate=True), given_frame).filtered == {0, 1, 2} - positions
     routed = chain([RegexRouter("b", "a-b"), When(Filter(), TopicNameMatches("a-.*"))], given_frame)
     assert (len(routed.frame), routed.filtered) == (0, {0, 1, 2})
 
@@ -178,9 +182,9 @@ def test_column_may_have_two_types(frame: Build) -> None:
 def test_frames_of_one_shape_are_merged_after_conditions(frame: Build) -> None:
     """Neighbouring frames of one shape become one again, so that several conditions stay cheap."""
     given_frame = frame(value={"a": [1, 2, 3, 4]}, topics=["p", "q", "p", "q"])
-    there = When(InsertField(static_field="x", static_value="1"), TopicNameMatches("q"))
+    keyed_step = When(InsertField(static_field="x", static_value="1"), TopicNameMatches("q"))
     back = When(ReplaceField(exclude=("x",)), TopicNameMatches("q"))
-    done = chain([there, back] * 8, given_frame)
+    done = chain([keyed_step, back] * 8, given_frame)
     assert ([len(each) for each in done.frames], done.frame.value.to_pylist()) == ([4], given_frame.value.to_pylist())
 
 
@@ -245,7 +249,7 @@ def test_every_record_of_a_chain_has_one_outcome(frame: Build, data: st.DataObje
         value={"a": pa.array([a for _, a, _, _ in drawn], pa.string()), "b": pa.array(["true"] * len(drawn))},
         topics=[topic for topic, *_ in drawn],
         headers=[[("h", b"")] if h else None for _, _, h, _ in drawn],
-        timestamps=[1 if at else None for *_, at in drawn],
+        timestamps=[1 if has_time else None for *_, has_time in drawn],
     )
     chosen = data.draw(st.lists(st.sampled_from(STEPS), max_size=6))
     run(Chained(chosen), given_frame)

@@ -53,8 +53,8 @@ def test_dead_letters_are_logged_only_on_request() -> None:
 
 def test_dead_letters_of_several_tables_are_all_counted() -> None:
     """A record that fits no table has a letter of each: the log counts letters, and says of which table each is."""
-    named = tuple(NamedLetter("BAD", "t", 0, 7, of) for of in ("a.b", "a.c"))
-    tables = {of: TableCounts(5, 3, 2, 3) for of in ("a.b", "a.c")}
+    named = tuple(NamedLetter("BAD", "t", 0, 7, table) for table in ("a.b", "a.c"))
+    tables = {table: TableCounts(5, 3, 2, 3) for table in ("a.b", "a.c")}
     whole = Staged({("t", 0): Counts(6, 3, 3)}, named=named, tables=tables, whole_dead=1)
 
     assert list(named_letters(whole)) == [

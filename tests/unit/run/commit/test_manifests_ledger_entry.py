@@ -50,8 +50,10 @@ def test_table_without_rows_so_far_is_a_destination() -> None:
         ("a.l", "ledger", 0),
         ("a.docs", "destination", 0),
     ]
-    seen = read_batches(destination_view([batch(0, "start", 5, 5, table="a.l", role="ledger"), *rows], "a.docs"), "a.l")
-    assert [(s.start, s.end) for s in coverage(seen, seen[-1].position)["t", 0]] == [(5, 9)]
+    batches = read_batches(
+        destination_view([batch(0, "start", 5, 5, table="a.l", role="ledger"), *rows], "a.docs"), "a.l"
+    )
+    assert [(s.start, s.end) for s in coverage(batches, batches[-1].position)["t", 0]] == [(5, 9)]
     assert Manifest.from_json(decided.to_json()) == decided
 
 
@@ -61,25 +63,25 @@ def test_column_of_a_table_without_rows_is_recorded(kind: Kind, table: str) -> N
     """The ledger tells it of the table, and whoever sees the batch from there sees what he saw without."""
     position = Position(1, 0, "c", {"t": TopicPosition("i", (5,), (9,))})
     first = TablePart("a.first", "destination", Fit("u", 0, {}), None, (StagedFile("f", 4, 9, "{}"),))
-    made = {"a.first": TableCounts(3, 3, 0, 4)} if kind in {"ingest", "replay"} else {}
-    without = Manifest(
+    table_counts = {"a.first": TableCounts(3, 3, 0, 4)} if kind in {"ingest", "replay"} else {}
+    other_manifest = Manifest(
         *("p", kind, "b", "r", position, first, (), "a.l", None, Counts(4, 3, 0, 1), {}),
         *(STAMP, STAMP, STAMP, {}, "1", "f", None, (Range("t", 0, 5, 9),)),
-        tables=made,
+        tables=table_counts,
         table_ranges={"a.first": (Range("t", 0, 5, 9),), "a.second": ()} if kind == "dead_letters" else {},
         repairs="a.first" if kind in {"repair", "settle"} else None,
     )
     changes = (SchemaChange(("price",), "add", "long"),)
 
-    rows = entry_rows(replace(without, schema_changes={"a.second": changes}), {"a.first": 7}, NOW, NOW)
+    rows = entry_rows(replace(other_manifest, schema_changes={"a.second": changes}), {"a.first": 7}, NOW, NOW)
 
-    told = [(row["table"], row["rows"], row["schema_changes"]) for row in rows]
-    assert told == [
+    facts = [(row["table"], row["rows"], row["schema_changes"]) for row in rows]
+    assert facts == [
         ("a.first", 4, None),
         ("a.second", 0, '[{"path": ["price"], "kind": "add", "type": "long"}]'),
     ]
     start = [batch(0, "start", 5, 5, table=of) for of in ("a.first", "a.second")]
-    before = entry_rows(without, {"a.first": 7}, NOW, NOW)
+    before = entry_rows(other_manifest, {"a.first": 7}, NOW, NOW)
     assert read_batches(destination_view([*start, *rows], table), "a.l") == read_batches(
         destination_view([*start, *before], table), "a.l"
     )

@@ -32,9 +32,9 @@ def moved(t: tuple[int, ...], u: tuple[int, ...] = (6,), *, since: int = 0) -> P
 def again(batch: Batch, epoch: int = 0, *, has_columns: bool = True) -> dict[tuple[str, int | None], tuple[int, int]]:
     """Per partition from where on which batches' rows go, of a table whose last batch was of that epoch."""
     standing = PipelineState(BEFORE, BatchMark(5, "b", 1), None, None, None, {NAME: BatchMark(2, "a", epoch)})
-    found = removed_on_return(pipeline(has_columns=has_columns), standing, NAME, batch)
-    assert all(of.end is None for of in found)
-    return {(of.topic, of.partition): (of.start, of.since) for of in found}
+    ranges = removed_on_return(pipeline(has_columns=has_columns), standing, NAME, batch)
+    assert all(removed.end is None for removed in ranges)
+    return {(removed.topic, removed.partition): (removed.start, removed.since) for removed in ranges}
 
 
 def reset(after: Position, removed: tuple[RemovedRange, ...] = ()) -> Batch:

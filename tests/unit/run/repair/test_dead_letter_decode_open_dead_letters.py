@@ -18,9 +18,9 @@ from tests.unit.iceberg.ledger.test_ledger import LEDGER, ledger_row, write_ledg
 REMOVED = json.dumps([["orders", 0, 5, None, 3]])
 
 
-def batch(n: int, kind: str = "ingest", at: int = 0, **changes: Any) -> list[dict[str, Any]]:
+def batch(n: int, kind: str = "ingest", offset: int = 0, **changes: Any) -> list[dict[str, Any]]:
     """The rows of a batch whose position is at an offset."""
-    position = Position(n, 0, "c", {"orders": TopicPosition("id", (0,), (at,))}).to_json()
+    position = Position(n, 0, "c", {"orders": TopicPosition("id", (0,), (offset,))}).to_json()
     facts = {"kind": kind, "position": position, "removed": None} | changes
     return [
         ledger_row(n, table="shop.orders", **facts, records_written=1),
@@ -29,13 +29,29 @@ def batch(n: int, kind: str = "ingest", at: int = 0, **changes: Any) -> list[dic
 
 
 LEDGERS = {
-    "plain": [batch(n, at=n) for n in range(1, 9)],
-    "reset": [batch(1, at=10), batch(2, at=20), batch(4, at=30), batch(5, "reset", at=5), batch(6, at=9)],
-    "resets": [batch(1, at=10), batch(2, "reset", at=5), batch(3, "reset", at=2), batch(4, "reset", at=1)],
-    "first": [batch(3, "reset", at=5), batch(4, at=9)],
-    "removing": [batch(1, at=10), batch(2, "reset", at=5, removed=REMOVED), batch(3, at=9)],
-    "rewind": [batch(3, at=10), batch(4, "dead_letters", at=10), batch(5, "rewind", at=5, removed=REMOVED)],
-    "landed": [batch(1, at=9), batch(2, "dead_letters", at=9), batch(3, "repair", at=9), batch(4, "replay", at=9)],
+    "plain": [batch(n, offset=n) for n in range(1, 9)],
+    "reset": [
+        batch(1, offset=10),
+        batch(2, offset=20),
+        batch(4, offset=30),
+        batch(5, "reset", offset=5),
+        batch(6, offset=9),
+    ],
+    "resets": [
+        batch(1, offset=10),
+        batch(2, "reset", offset=5),
+        batch(3, "reset", offset=2),
+        batch(4, "reset", offset=1),
+    ],
+    "first": [batch(3, "reset", offset=5), batch(4, offset=9)],
+    "removing": [batch(1, offset=10), batch(2, "reset", offset=5, removed=REMOVED), batch(3, offset=9)],
+    "rewind": [batch(3, offset=10), batch(4, "dead_letters", offset=10), batch(5, "rewind", offset=5, removed=REMOVED)],
+    "landed": [
+        batch(1, offset=9),
+        batch(2, "dead_letters", offset=9),
+        batch(3, "repair", offset=9),
+        batch(4, "replay", offset=9),
+    ],
 }
 
 
@@ -62,7 +78,7 @@ def test_dead_letter_history_agrees_with_the_ledger(ledger: Lake, name: str) -> 
 
 def test_dead_letter_history_reads_only_batches_with_dead_letters(ledger: Lake) -> None:
     """Batches that only ingested stay in the table, but for the last."""
-    write_ledger(ledger, *(row for n in range(1, 50) for row in batch(n, at=n)))
+    write_ledger(ledger, *(row for n in range(1, 50) for row in batch(n, offset=n)))
 
     assert {row["n"] for row in read_letter_rows(ledger, LEDGER, "orders")} == {49}
 

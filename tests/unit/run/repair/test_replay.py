@@ -19,8 +19,8 @@ def scope(**template: Any) -> RunContext:
     """A pipeline that made no table yet."""
     create = {"namespace": "shop", "columns": {"id": {"type": "long", "required": True}}, **template}
     route = {"field": {"name": "to", "allow": ["shop.*"]}, "create": create}
-    given = {"name": "orders", "source": {"topics": ["t"]}, "engine": "spark", "destinations": [], "route": route}
-    return cast("RunContext", SimpleNamespace(pipeline=Pipeline.model_validate(given)))
+    definition = {"name": "orders", "source": {"topics": ["t"]}, "engine": "spark", "destinations": [], "route": route}
+    return cast("RunContext", SimpleNamespace(pipeline=Pipeline.model_validate(definition)))
 
 
 def test_replay_into_tables_not_yet_created_is_refused_for_changes() -> None:

@@ -153,6 +153,6 @@ def test_unwrapped_changes_and_their_tombstones_keep_one_row_per_key() -> None:
 
     outcomes = landing.landed(file, values, [{"id": 1}] * 3)
 
-    assert landing.told(outcomes, "id", "name", "word") == [("upsert", 1, "a", "c"), ("delete", 1, None, None)]
+    assert landing.ops_of(outcomes, "id", "name", "word") == [("upsert", 1, "a", "c"), ("delete", 1, None, None)]
     assert landing.filtered(outcomes) == {"transform": 1}
     assert landing.refused(outcomes) == []

@@ -35,10 +35,10 @@ def problems(
 )
 def test_misspelled_field_is_reported(value: dict[str, Any], columns: dict[str, Any], expected: str) -> None:
     """An optional column would be null for ever, and nobody would be told."""
-    (found,) = problems(value, columns)
+    (problem,) = problems(value, columns)
 
-    assert found.startswith("destinations.0.columns.")
-    assert found.endswith(expected)
+    assert problem.startswith("destinations.0.columns.")
+    assert problem.endswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_misspelled_field_of_the_key_is_reported() -> None:
     """A column of the key is filled by the key's fields alone."""
     columns = {"id": {"type": "long"}, "who": {"type": "string", "from": "valeu", "part": "key"}}
 
-    (found,) = problems(LINE, columns, key={"format": "string"})
+    (problem,) = problems(LINE, columns, key={"format": "string"})
 
-    assert found == "destinations.0.columns.who: no key has the field 'valeu', did you mean 'value'?"
+    assert problem == "destinations.0.columns.who: no key has the field 'valeu', did you mean 'value'?"
 
 
 def test_a_json_value_beside_a_key_may_have_any_field() -> None:
@@ -82,9 +82,9 @@ def test_column_whose_field_no_declared_row_has_is_reported(more: dict[str, Any]
     """Rows of change events have the declared fields alone, so the column would be null for ever."""
     columns = {"id": {"type": "long", "required": True}, "email": "string"}
 
-    (found,) = problems(EVENTS, columns, to=CDC | more)
+    (problem,) = problems(EVENTS, columns, to=CDC | more)
 
-    assert found == "destinations.0.columns.email: no row has the field 'email', did you mean 'e_mail'?"
+    assert problem == "destinations.0.columns.email: no row has the field 'email', did you mean 'e_mail'?"
 
 
 @pytest.mark.parametrize(
@@ -149,20 +149,20 @@ def test_default_that_fits_no_column_is_reported() -> None:
         "source": {"topics": ["t"]},
         "destinations": [{"table": "a.b", "columns": columns, "evolve": "full"}],
     }
-    (found,) = record_problems(Pipeline.model_validate(file))
-    assert found.startswith("destinations.0.columns.id.default: does not fit its type")
+    (problem,) = record_problems(Pipeline.model_validate(file))
+    assert problem.startswith("destinations.0.columns.id.default: does not fit its type")
 
 
 def test_route_by_an_undeclared_field_of_json_is_a_warning() -> None:
     """A JSON value that goes to columns as it is may have it, so that is no reason to refuse the file."""
     destinations = [{"table": table, "columns": {"id": "long"}} for table in ("a.b", "a.c")]
     body = {"name": "p", "source": {"topics": ["t"]}, "destinations": destinations}
-    told = [
+    problems = [
         remarks(Pipeline.model_validate(body | {"value": {"fields": fields}, "route": {"field": {"name": "kind.of"}}}))
         for fields in ({"id": "long", "kid": "string"}, {"kind": "struct<of: string>"})
     ]
 
-    assert told == [("route.field.name: value.fields does not have 'kind', did you mean 'kid'?",), ()]
+    assert problems == [("route.field.name: value.fields does not have 'kind', did you mean 'kid'?",), ()]
 
 
 def test_undeclared_changes_beside_an_evolving_table_are_refused() -> None:
@@ -176,13 +176,13 @@ def test_undeclared_changes_beside_an_evolving_table_are_refused() -> None:
         "changes": {"format": "debezium"},
     }
     file = {"name": "p", "source": {"topics": ["t"]}, "destinations": [{"table": "a.b"}, merged], "engine": "spark"}
-    (found,) = record_problems(Pipeline.model_validate(file))
-    assert "so the JSON fields must be declared" in found
+    (problem,) = record_problems(Pipeline.model_validate(file))
+    assert "so the JSON fields must be declared" in problem
 
 
 def test_history_table_raises_no_warning() -> None:
     """Each record goes to both, which is what `append_history` asks for."""
-    to = {
+    destination = {
         "table": "a.b",
         "write": "cdc",
         "append_history": "a.b_changes",
@@ -192,17 +192,20 @@ def test_history_table_raises_no_warning() -> None:
     }
     body = {"name": "p", "source": {"topics": ["t"]}}
 
-    assert remarks(Pipeline.model_validate(body | {"destinations": [to]})) == ()
-    beside = {"table": "a.c", "columns": {"id": "long"}}
-    assert "each of 2 destinations" in remarks(Pipeline.model_validate(body | {"destinations": [to, beside]}))[0]
+    assert remarks(Pipeline.model_validate(body | {"destinations": [destination]})) == ()
+    second_destination = {"table": "a.c", "columns": {"id": "long"}}
+    assert (
+        "each of 2 destinations"
+        in remarks(Pipeline.model_validate(body | {"destinations": [destination, second_destination]}))[0]
+    )
 
 
 @pytest.mark.parametrize(
-    ("names", "other"), [(("a-b", "a_x2Db"), "a-b"), (("a_x2Db", "a-b"), "a_x2Db"), (("1a", "_1a"), "1a")]
+    ("names", "second_name"), [(("a-b", "a_x2Db"), "a-b"), (("a_x2Db", "a-b"), "a_x2Db"), (("1a", "_1a"), "1a")]
 )
-def test_names_that_are_one_in_data_files_are_refused(names: tuple[str, str], other: str) -> None:
+def test_names_that_are_one_in_data_files_are_refused(names: tuple[str, str], second_name: str) -> None:
     """Iceberg writes out what is no letter or digit; each column needs a name of its own there."""
-    (found,) = problems({"format": "json"}, dict.fromkeys(names, "string"))
-    assert found.startswith(f"destinations.0.columns.{names[1]}: ")
-    assert f"as they name {other}" in found
+    (problem,) = problems({"format": "json"}, dict.fromkeys(names, "string"))
+    assert problem.startswith(f"destinations.0.columns.{names[1]}: ")
+    assert f"as they name {second_name}" in problem
     assert problems({"format": "json"}, dict.fromkeys((*names[:1], "a_b"), "string")) == ()

@@ -12,7 +12,7 @@ from frazil.pipeline import transforms
 from frazil.records.model.format import Frame, MissingField, Transformed
 from frazil.records.transforms import catalogue
 from frazil.records.transforms.fields import lacking
-from tests.unit.run.staging.transform_problems import NEAR, problems
+from tests.unit.run.staging.transform_problems import SUGGESTION, problems
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Telling(Silent):
 def own(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], None]:
     """Installs a transform as `acme.Own`."""
 
-    def install(of: type) -> None:
-        entry = EntryPoint("acme.Own", f"{__name__}:{of.__name__}", catalogue.GROUP)
-        monkeypatch.setattr(EntryPoint, "load", lambda _: of)
+    def install(transform_class: type) -> None:
+        entry = EntryPoint("acme.Own", f"{__name__}:{transform_class.__name__}", catalogue.GROUP)
+        monkeypatch.setattr(EntryPoint, "load", lambda _: transform_class)
         for room in (catalogue, transforms):
             monkeypatch.setattr(room, "entry_points", lambda group: EntryPoints([entry]))  # noqa: ARG005
 
@@ -60,6 +60,8 @@ def test_custom_transform_may_declare_its_fields(own: Callable[[type], None]) ->
     own(Telling)
     step = {"type": "acme.Own", "options": {"field": "custmer"}}
 
-    assert problems(step) == (f"transforms.0.options.field: acme.Own: {NEAR}",)
+    assert problems(step) == (f"transforms.0.options.field: acme.Own: {SUGGESTION}",)
     right = step | {"options": {"field": "customer"}}
-    assert problems(right, {"type": "MaskField", "fields": "custmer"}) == (f"transforms.1.fields: MaskField: {NEAR}",)
+    assert problems(right, {"type": "MaskField", "fields": "custmer"}) == (
+        f"transforms.1.fields: MaskField: {SUGGESTION}",
+    )

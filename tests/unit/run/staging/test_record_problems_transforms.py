@@ -12,21 +12,21 @@ from frazil.records.transforms import catalogue
 from frazil.records.transforms.definition import TransformDefinition
 from frazil.records.transforms.missing_fields import missing_fields
 from tests.unit.records.chains import any_options
-from tests.unit.run.staging.transform_problems import JSON, NEAR, problems
+from tests.unit.run.staging.transform_problems import JSON, SUGGESTION, problems
 
 CSV = {"format": "delimited", "fields": ["id", "customer"]}
 KEY = {"fields": {"number": "string"}}
 NAMING = [
-    ("ReplaceField", {"include": "id, @"}, "include", NEAR),
-    ("ReplaceField", {"renames": "@:buyer"}, "renames", NEAR),
-    ("MaskField", {"fields": "@"}, "fields", NEAR),
-    ("Cast", {"spec": "@:string"}, "spec", NEAR),
-    ("ExtractField", {"field": "@"}, "field", NEAR),
-    ("ValueToKey", {"fields": "id, @"}, "fields", NEAR),
-    ("TimestampConverter", {"field": "@", "target.type": "Date", "format": "yyyy"}, "field", NEAR),
-    ("HeaderFrom", {"fields": "@", "headers": "h", "operation": "copy"}, "fields", NEAR),
-    ("CopyValue", {"source.field": "@", "target.field": "buyer"}, "source.field", NEAR),
-    ("JsonToMap", {"json.root": True, "field": "@"}, "field", NEAR),
+    ("ReplaceField", {"include": "id, @"}, "include", SUGGESTION),
+    ("ReplaceField", {"renames": "@:buyer"}, "renames", SUGGESTION),
+    ("MaskField", {"fields": "@"}, "fields", SUGGESTION),
+    ("Cast", {"spec": "@:string"}, "spec", SUGGESTION),
+    ("ExtractField", {"field": "@"}, "field", SUGGESTION),
+    ("ValueToKey", {"fields": "id, @"}, "fields", SUGGESTION),
+    ("TimestampConverter", {"field": "@", "target.type": "Date", "format": "yyyy"}, "field", SUGGESTION),
+    ("HeaderFrom", {"fields": "@", "headers": "h", "operation": "copy"}, "fields", SUGGESTION),
+    ("CopyValue", {"source.field": "@", "target.field": "buyer"}, "source.field", SUGGESTION),
+    ("JsonToMap", {"json.root": True, "field": "@"}, "field", SUGGESTION),
     ("Sql", {"select": "id, @"}, "select", 'Referenced column "custmer" not found'),
     ("Sql", {"where": "@ = 'ann'"}, "where", 'Referenced column "custmer" not found'),
 ]
@@ -46,13 +46,13 @@ def named(options: dict[str, Any], name: str) -> dict[str, Any]:
     return dict(json.loads(json.dumps(options).replace("@", name)))
 
 
-@pytest.mark.parametrize(("kind", "options", "key", "said"), NAMING)
-def test_misspelled_field_is_reported(kind: str, options: dict[str, Any], key: str, said: str) -> None:
+@pytest.mark.parametrize(("kind", "options", "key", "message"), NAMING)
+def test_misspelled_field_is_reported(kind: str, options: dict[str, Any], key: str, message: str) -> None:
     """The step, its option and the near name are told; the right name is not refused."""
-    (found,) = problems({"type": kind, **named(options, "custmer")})
+    (problem,) = problems({"type": kind, **named(options, "custmer")})
 
-    assert found.startswith(f"transforms.0.{key}: {kind}: ")
-    assert said in found
+    assert problem.startswith(f"transforms.0.{key}: {kind}: ")
+    assert message in problem
     assert problems({"type": kind, **named(options, "customer")}) == ()
 
 
@@ -69,10 +69,13 @@ def test_envelope_without_its_fields_is_reported(kind: str, fields: dict[str, st
     """Nobody names these fields in the transform, and without one of them no record becomes a row."""
     assert problems({"type": kind}, value={"fields": fields}) == ()
     for name in fields:
-        left = {"other": "long", **{other: of for other, of in fields.items() if other != name}}
-        found = problems({"type": kind}, value={"fields": left})
-        assert found
-        assert all(line.startswith(f"transforms.0: {kind}: no field ") for line in found)
+        fields_left = {
+            "other": "long",
+            **{name_left: data_type for name_left, data_type in fields.items() if name_left != name},
+        }
+        messages = problems({"type": kind}, value={"fields": fields_left})
+        assert messages
+        assert all(line.startswith(f"transforms.0: {kind}: no field ") for line in messages)
 
 
 @pytest.mark.parametrize("name", ["data", "metadata", "metadata.schema-name", "metadata.table-name"])
@@ -82,9 +85,15 @@ def test_change_of_dms_without_its_fields_is_reported(name: str) -> None:
     fields = {"data": pa.struct([("id", pa.int64())]), "metadata": pa.struct([(part, pa.string()) for part in parts])}
     dms = catalogue.transform("DmsTransform", {})
 
-    found = list(missing_fields([dms], pa.schema([(of, kind) for of, kind in fields.items() if of != name]), None))
+    messages = list(
+        missing_fields(
+            [dms],
+            pa.schema([(name_of_field, kind) for name_of_field, kind in fields.items() if name_of_field != name]),
+            None,
+        )
+    )
 
-    assert (0, name) == (found[0][0], found[0][1].message.split("'")[1])
+    assert (0, name) == (messages[0][0], messages[0][1].message.split("'")[1])
     whole = fields | {"metadata": pa.struct([("schema-name", pa.string()), ("table-name", pa.string())])}
     assert list(missing_fields([dms], pa.schema(whole), None)) == []
 
@@ -151,9 +160,9 @@ def test_transform_in_no_table_tells_what_it_misses() -> None:
 )
 def test_field_dropped_by_an_earlier_step_is_reported(steps: list[dict[str, Any]], expected: str) -> None:
     """Each step is held against what the one before it left."""
-    (found,) = problems(*steps)
+    (problem,) = problems(*steps)
 
-    assert found.startswith(expected)
+    assert problem.startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -182,8 +191,8 @@ def test_misspelled_field_of_the_key_is_reported() -> None:
     assert problems(wrong, key=KEY) == (
         "transforms.0.field: ExtractField: no field 'numbr' here; did you mean number?",
     )
-    made = problems({"type": "ValueToKey", "fields": "customer"}, {"type": "Cast$Key", "spec": "id:string"})
-    assert made == ("transforms.1.spec: Cast: no field 'id' here; there are customer",)
+    messages = problems({"type": "ValueToKey", "fields": "customer"}, {"type": "Cast$Key", "spec": "id:string"})
+    assert messages == ("transforms.1.spec: Cast: no field 'id' here; there are customer",)
 
 
 WHEN = {"predicate": "TopicNameMatches", "pattern": "other"}
@@ -198,10 +207,10 @@ def test_transform_under_a_predicate_is_checked() -> None:
         "transforms.0.fields: MaskField: no field 'buyer' here; there are id, customer, address, lines",
     )
     assert problems(rename, mask) == ()
-    told = problems(rename, mask | {"fields": "custmer"})
-    assert told == ("transforms.1.fields: MaskField: no field 'custmer' here; did you mean customer?",)
+    messages = problems(rename, mask | {"fields": "custmer"})
+    assert messages == ("transforms.1.fields: MaskField: no field 'custmer' here; did you mean customer?",)
     cast = {"type": "Cast", "spec": "id:string", "when": WHEN}
-    assert problems(cast, mask | {"fields": "custmer"}) == told
+    assert problems(cast, mask | {"fields": "custmer"}) == messages
     assert problems({"type": "Filter", "when": WHEN}, {"type": "MaskField", "fields": "custmer"})
     assert problems({"type": "Filter", "when": WHEN}, mask | {"fields": "customer"}) == ()
 
@@ -212,8 +221,8 @@ def test_column_that_only_some_records_fill_is_accepted() -> None:
     columns = {"buyer": {"type": "string", "required": True}}
 
     assert problems(rename, destinations=[{"table": "a.b", "columns": columns}]) == ()
-    (found,) = problems(rename, destinations=[{"table": "a.b", "columns": {"byer": columns["buyer"]}}])
-    assert found == "destinations.0.columns.byer: no value has the field 'byer', did you mean 'buyer'?"
+    (problem,) = problems(rename, destinations=[{"table": "a.b", "columns": {"byer": columns["buyer"]}}])
+    assert problem == "destinations.0.columns.byer: no value has the field 'byer', did you mean 'buyer'?"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ TEXTS = b'{"op": "c", "after": "{\\"id\\": \\"a\\"}", "source": {"db": "shop", "
 
 
 @pytest.mark.parametrize(
-    ("fields", "steps", "sent"),
+    ("fields", "steps", "value"),
     [
         (ENVELOPE, [{"type": "DebeziumTransform"}], CHANGE),
         (
@@ -42,7 +42,7 @@ TEXTS = b'{"op": "c", "after": "{\\"id\\": \\"a\\"}", "source": {"db": "shop", "
     ],
 )
 def test_declared_text_is_a_text_for_transforms(
-    fields: dict[str, str], steps: list[dict[str, Any]], sent: bytes
+    fields: dict[str, str], steps: list[dict[str, Any]], value: bytes
 ) -> None:
     """Texts of tables are of another Arrow type than those of formats, and so their fields would be refused."""
     destination = {"table": "a.b", "columns": {"id": "string"}, "kafka_columns": False}
@@ -50,7 +50,7 @@ def test_declared_text_is_a_text_for_transforms(
     pipeline = Pipeline.model_validate({**parts, "destinations": [destination]})
 
     outcomes = OneTable(record_spec(pipeline, declared_columns(pipeline.destinations[0])), 1).decode(
-        kafka_batch([sent])
+        kafka_batch([value])
     )
 
     assert record_problems(pipeline) == ()

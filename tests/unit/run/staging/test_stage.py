@@ -48,16 +48,16 @@ def order(tolerance: Tolerance | None) -> StageOrder:
 )
 def test_task_stops_at_the_limit_of_dead_letters(tolerance: Tolerance | None, batches: int) -> None:
     """It stops behind the batch of records that makes too many; without a limit of the number it reads all."""
-    taken: list[int] = []
+    sizes: list[int] = []
 
     def reader() -> Iterator[pa.RecordBatch]:
         for number, values in enumerate(([GOOD], [BAD, BAD], [BAD], [GOOD], [BAD])):
-            taken.append(number)
+            sizes.append(number)
             yield kafka_batch(values)
 
     staged = stage_records(order(tolerance), reader())
 
-    assert len(taken) == batches
+    assert len(sizes) == batches
     assert staged.stopped is (batches < 5)
     assert staged.samples["INVALID_JSON"].offset == 100
 
@@ -113,7 +113,7 @@ def test_task_that_needs_a_column_lands_nothing(orders: StageOrder) -> None:
 
     staged = stage_records(replace(orders, ranges=ranges), batches)
 
-    assert staged.demands == {"shop.orders": (of("note", "string"), of("size", "long"))}
+    assert staged.demands == {"shop.orders": (change_of("note", "string"), change_of("size", "long"))}
     assert (staged.total, staged.rows("shop.orders"), staged.dead_codes, staged.bytes) == (Counts(), 0, {}, 0)
     assert staged.again == ranges
 
@@ -128,5 +128,5 @@ def test_files_of_a_task_that_needs_a_column_are_listed(orders: StageOrder, monk
     assert all(Path(path.removeprefix("file://")).exists() for path in staged.void)
 
 
-def of(name: str, type_: str) -> SchemaChange:
+def change_of(name: str, type_: str) -> SchemaChange:
     return SchemaChange((name,), "add", type_, position=1)  # the second field of its record

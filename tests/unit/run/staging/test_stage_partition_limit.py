@@ -59,7 +59,7 @@ def staged(
     by_engine: bool = False,
 ) -> Staged:
     destination = Destination.model_validate({"table": TABLE, "columns": columns})
-    found = {name: table.metadata for name, table in tables.items()}
+    metadata = {name: table.metadata for name, table in tables.items()}
     order = StageOrder(
         "p",
         1,
@@ -69,20 +69,22 @@ def staged(
         {name: RecordSpec(arrow_columns(table, destination)) for name, table in tables.items()},
         {name: staging_table(name, table) for name, table in tables.items()},
         None,
-        partitions=PartitionLimit.of_tables(limit, found, {*found} if by_engine else set()),
+        partitions=PartitionLimit.of_tables(limit, metadata, {*metadata} if by_engine else set()),
     )
-    return stage_records(order, [kafka_batch([json.dumps(record(of)).encode() for of in batch]) for batch in batches])
+    return stage_records(
+        order, [kafka_batch([json.dumps(record(number)).encode() for number in batch]) for batch in batches]
+    )
 
 
 PARTITIONS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
-    "identity": ("town", lambda of: of["town"]),
-    "date": ("day", lambda of: of["day"]),
-    "day": ("day(at)", lambda of: of["at"][:10]),
-    "hour": ("hour(at)", lambda of: of["at"][:13]),
-    "month": ("month(day)", lambda of: of["day"] and of["day"][:7]),
-    "truncate": ("truncate(3, town)", lambda of: of["town"] and of["town"][:3]),
-    "decimal": ("truncate(1000, price)", lambda of: of["price"] // 10),
-    "Kafka's": ("_kafka_offset", lambda of: of["id"] // 1_000 % 30),
+    "identity": ("town", lambda row: row["town"]),
+    "date": ("day", lambda row: row["day"]),
+    "day": ("day(at)", lambda row: row["at"][:10]),
+    "hour": ("hour(at)", lambda row: row["at"][:13]),
+    "month": ("month(day)", lambda row: row["day"] and row["day"][:7]),
+    "truncate": ("truncate(3, town)", lambda row: row["town"] and row["town"][:3]),
+    "decimal": ("truncate(1000, price)", lambda row: row["price"] // 10),
+    "Kafka's": ("_kafka_offset", lambda row: row["id"] // 1_000 % 30),
 }
 
 
@@ -92,26 +94,26 @@ def test_each_table_gets_a_bounded_number_of_partition_values(
 ) -> None:
     """The first values get their files, in whichever batch they come again; of all others each record is a letter."""
     batches = (range(30), range(30, 60), range(30))
-    known: list[object] = []
+    values: list[object] = []
     for number in (of for batch in batches for of in batch):
         value = key(record(number))
-        known += [value] if value not in known and len(known) < 7 else []
-    rows = sum(key(record(number)) in known for batch in batches for number in batch)
+        values += [value] if value not in values and len(values) < 7 else []
+    rows = sum(key(record(number)) in values for batch in batches for number in batch)
 
-    found = staged(7, {TABLE: table_of(tmp_path, [field])}, *batches)
+    staging = staged(7, {TABLE: table_of(tmp_path, [field])}, *batches)
 
-    assert (found.total.read, found.total.written) == (90, rows)
-    assert len(found.files[TABLE]) == len(known)
-    assert found.dead_codes == ({"TOO_MANY_PARTITIONS": 90 - rows} if rows < 90 else {})
-    assert found.rows(TABLE) == rows
+    assert (staging.total.read, staging.total.written) == (90, rows)
+    assert len(staging.files[TABLE]) == len(values)
+    assert staging.dead_codes == ({"TOO_MANY_PARTITIONS": 90 - rows} if rows < 90 else {})
+    assert staging.rows(TABLE) == rows
 
 
 def test_values_of_several_fields_count_together(tmp_path: Path) -> None:
     """A bucket and a town: as many pairs as the limit; the buckets alone would never reach it."""
-    found = staged(
+    staging = staged(
         20, {TABLE: table_of(tmp_path, ["bucket(4, id)", "town"])}, range(1, 13), range(14, 26), range(1, 13)
     )
-    assert (len(found.files[TABLE]), found.total.written, found.total.dead) == (20, 32, 4)
+    assert (len(staging.files[TABLE]), staging.total.written, staging.total.dead) == (20, 32, 4)
     buckets = staged(20, {TABLE: table_of(tmp_path, ["bucket(4, id)"], "shop.buckets")}, range(200))
     assert (buckets.total.written, buckets.dead_codes) == (200, {})
 
@@ -130,9 +132,9 @@ SPARK = {
 @pytest.mark.parametrize("options", SPARK.values(), ids=SPARK.keys())
 def test_tables_that_spark_writes_are_bounded_alike(tmp_path: Path, options: dict[str, Any]) -> None:
     """Their files are Spark's, and as many."""
-    found = staged(7, {TABLE: table_of(tmp_path, ["day(at)"], **options)}, range(30))
-    assert len(found.files[TABLE]) == 1 or "write" in options
-    assert (found.total.written, found.dead_codes) == (7, {"TOO_MANY_PARTITIONS": 23})
+    staging = staged(7, {TABLE: table_of(tmp_path, ["day(at)"], **options)}, range(30))
+    assert len(staging.files[TABLE]) == 1 or "write" in options
+    assert (staging.total.written, staging.dead_codes) == (7, {"TOO_MANY_PARTITIONS": 23})
 
 
 def test_table_that_forgets_deletes_takes_any_number_of_values(tmp_path: Path) -> None:
@@ -141,8 +143,8 @@ def test_table_that_forgets_deletes_takes_any_number_of_values(tmp_path: Path) -
         7, {TABLE: table_of(tmp_path, ["day(at)"]).metadata}, unlimited={TABLE}
     ).counters()
     days = [date.fromordinal(700_000 + number) for number in range(30)]
-    at = pa.array(days, pa.date32()).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
-    assert len(counters[TABLE].beyond(pa.RecordBatch.from_pydict({"at": at}))) == 0
+    instants = pa.array(days, pa.date32()).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    assert len(counters[TABLE].beyond(pa.RecordBatch.from_pydict({"at": instants}))) == 0
 
     columns = COLUMNS | {"id": {"type": "long", "required": True}}
     changes = {"format": "op_column", "op": "op", "values": {"insert": ["I"], "delete": ["D"]}}
@@ -157,19 +159,19 @@ def test_record_beyond_the_limit_of_one_table_lands_in_others(tmp_path: Path) ->
     names = {"shop.days": ["day(at)"], "shop.months": ["month(at)"], "shop.plain": []}
     tables = {name: table_of(tmp_path, fields, name) for name, fields in names.items()}
 
-    found = staged(10, tables, range(30))
+    staging = staged(10, tables, range(30))
 
-    assert {name: (of.written, of.dead) for name, of in found.tables.items()} == {
+    assert {name: (table_outcome.written, table_outcome.dead) for name, table_outcome in staging.tables.items()} == {
         "shop.days": (10, 20),
         "shop.months": (30, 0),
         "shop.plain": (30, 0),
     }
-    assert {name: found.rows(name) for name in tables} == {"shop.days": 10, "shop.months": 30, "shop.plain": 30}
+    assert {name: staging.rows(name) for name in tables} == {"shop.days": 10, "shop.months": 30, "shop.plain": 30}
 
 
 def test_message_names_the_remedy_and_quotes_no_value(tmp_path: Path) -> None:
-    found = staged(2, {TABLE: table_of(tmp_path, ["town"])}, range(1, 4))
-    sample = found.samples["TOO_MANY_PARTITIONS"]
+    staging = staged(2, {TABLE: table_of(tmp_path, ["town"])}, range(1, 4))
+    sample = staging.samples["TOO_MANY_PARTITIONS"]
     assert (sample.topic, sample.partition, sample.offset) == ("orders", 0, 102)
     assert "limits.max_partitions" in sample.message
     assert "town" not in sample.message
@@ -201,17 +203,17 @@ def test_value_too_long_for_a_folder_is_a_dead_letter_under_spark(
     table = table_of(tmp_path, [field], columns=columns, **options)
     values = [long, short, None, long]
 
-    found = staged(
+    staging = staged(
         2,
         {TABLE: table},
         range(4),
-        record=lambda at: {"id": at, "town": values[at]},
+        record=lambda number: {"id": number, "town": values[number]},
         columns=columns,
         by_engine=True,
     )
 
-    assert (found.total.written, found.dead_codes) == (2, {"PARTITION_TOO_LONG": 2})
-    message = found.samples["PARTITION_TOO_LONG"].message
+    assert (staging.total.written, staging.dead_codes) == (2, {"PARTITION_TOO_LONG": 2})
+    message = staging.samples["PARTITION_TOO_LONG"].message
     assert "write.object-storage.enabled=true" in message
     assert "truncate(N, column)" in message
 
@@ -221,5 +223,7 @@ def test_long_value_lands_where_it_names_no_folder(tmp_path: Path, options: dict
     """PyIceberg's folders get bounded names here, and tables that Frazil makes have none."""
     layout = PARTITIONED_LAYOUT | options.get("properties", {})
     table = table_of(tmp_path, ["town"], properties=layout)
-    found = staged(9, {TABLE: table}, range(1), record=lambda at: {"id": at, "town": "x" * 300}, by_engine=by_engine)
-    assert (found.total.written, found.dead_codes) == (1, {})
+    staging = staged(
+        9, {TABLE: table}, range(1), record=lambda number: {"id": number, "town": "x" * 300}, by_engine=by_engine
+    )
+    assert (staging.total.written, staging.dead_codes) == (1, {})

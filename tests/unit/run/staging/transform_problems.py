@@ -14,7 +14,7 @@ FIELDS = {
     "lines": "list<struct<sku: string>>",
 }
 JSON = {"fields": FIELDS}
-NEAR = "no field 'custmer' here; did you mean customer?"
+SUGGESTION = "no field 'custmer' here; did you mean customer?"
 
 
 def problems(*steps: dict[str, Any], value: dict[str, Any] = JSON, **more: Any) -> tuple[str, ...]:

@@ -38,15 +38,15 @@ def lake(tmp_path: Path) -> PipelineCatalog:
     return PipelineCatalog("customers", home, {}, lambda _: home)
 
 
-def checked(lake: PipelineCatalog, made: Pipeline) -> Pipeline:
+def checked(lake: PipelineCatalog, pipeline_file: Pipeline) -> Pipeline:
     """The pipeline with its key, as a run that begins holds it against the table."""
-    told = with_merge_keys(lake, made)
-    refuse_no_key(told, TABLE, lake.find_table(TABLE))
-    return told
+    with_keys = with_merge_keys(lake, pipeline_file)
+    refuse_no_key(with_keys, TABLE, lake.find_table(TABLE))
+    return with_keys
 
 
-def pipeline(**of: Any) -> Pipeline:
-    destination = {"table": TABLE, "columns": COLUMNS, "write": "upsert"} | of
+def pipeline(**options: Any) -> Pipeline:
+    destination = {"table": TABLE, "columns": COLUMNS, "write": "upsert"} | options
     return Pipeline.model_validate({"name": "customers", "source": {"topics": ["c"]}, "destinations": [destination]})
 
 
@@ -63,14 +63,14 @@ def create(lake: PipelineCatalog, *identifier: int, town: IcebergType | None = N
 def test_merge_key_comes_from_the_table(lake: PipelineCatalog) -> None:
     """The file names no key: rows are merged, and verified, by the table's; the file stays known as the same one."""
     create(lake, 2, 1)
-    made = pipeline()
-    assert not record_problems(made)
-    told = checked(lake, made)
+    pipeline_file = pipeline()
+    assert not record_problems(pipeline_file)
+    told = checked(lake, pipeline_file)
     assert told.destinations[0].identifier == ("town", "id")
-    assert told.outcome_fingerprint == made.outcome_fingerprint
-    check = with_key(made, TABLE, lake.load_table(TABLE))
+    assert told.outcome_fingerprint == pipeline_file.outcome_fingerprint
+    check = with_key(pipeline_file, TABLE, lake.load_table(TABLE))
     assert sorted(check.destinations[0].identifier) == ["id", "town"]
-    assert check.outcome_fingerprint == made.outcome_fingerprint
+    assert check.outcome_fingerprint == pipeline_file.outcome_fingerprint
     operation = operation_of(told.destinations[0], Position(1, 0, "cluster", {}))
     assert operation is not None
     assert operation.merge is not None
@@ -80,9 +80,9 @@ def test_merge_key_comes_from_the_table(lake: PipelineCatalog) -> None:
 def test_different_keys_of_file_and_table_are_refused(lake: PipelineCatalog) -> None:
     """File and table name different ones: both are told."""
     create(lake, 2)
-    made = checked(lake, pipeline(identifier=["id", "town"]))
+    pipeline_file = checked(lake, pipeline(identifier=["id", "town"]))
     with pytest.raises(Terminal, match="identifier: declared id, town, the table has id"):
-        check_destination(lake.load_table(TABLE), made.destinations[0])
+        check_destination(lake.load_table(TABLE), pipeline_file.destinations[0])
 
 
 @pytest.mark.parametrize("is_there", [False, True])
@@ -123,16 +123,18 @@ def test_table_with_rows_of_another_key_is_refused(lake: PipelineCatalog) -> Non
     """Appended, merged by another key, or merged and now to be appended: each is refused once the table has rows."""
     create(lake)
     every = [pipeline(write="append"), pipeline(identifier=["id"]), pipeline(identifier=["town", "id"])]
-    for made in every:
-        note = identifier_property("customers", _part(made))
+    for pipeline_file in every:
+        note = identifier_property("customers", _part(pipeline_file))
         lake.load_table(TABLE).transaction().set_properties(note).commit_transaction()
-        assert not [of for of in every if _is_refused(of, lake.load_table(TABLE).metadata)]
+        assert not [candidate for candidate in every if _is_refused(candidate, lake.load_table(TABLE).metadata)]
     lake.load_table(TABLE).append(pa.table({"town": ["a"], "id": [1], "name": ["b"]}, _rows(lake)))
-    for made in every:
-        note = identifier_property("customers", _part(made))
+    for pipeline_file in every:
+        note = identifier_property("customers", _part(pipeline_file))
         lake.load_table(TABLE).transaction().set_properties(note).commit_transaction()
         metadata = lake.load_table(TABLE).metadata
-        assert [_is_refused(of, metadata) for of in every] == [of is not made for of in every]
+        assert [_is_refused(candidate, metadata) for candidate in every] == [
+            candidate is not pipeline_file for candidate in every
+        ]
     assert identifier_property("customers", TablePart(TABLE, "dead_letters", Fit("u", 0, {}), None, ())) == {}
 
 
@@ -140,15 +142,15 @@ def test_property_in_the_refusal_confirms_unique_keys(lake: PipelineCatalog) -> 
     """The refusal says how: the property that it names, with the value that it names, lets the pipeline go on."""
     create(lake)
     lake.load_table(TABLE).append(pa.table({"town": ["a"], "id": [1], "name": ["b"]}, _rows(lake)))
-    made = pipeline(identifier=["id"])
+    pipeline_file = pipeline(identifier=["id"])
     table = lake.load_table(TABLE)
-    refuse_other_key(made, TABLE, table.metadata)  # somebody else's rows
+    refuse_other_key(pipeline_file, TABLE, table.metadata)  # somebody else's rows
     table.transaction().set_properties({IDENTIFIER_KEY.format("customers"): "[]"}).commit_transaction()
     with pytest.raises(Terminal, match="adds rows in table") as refusal:
-        refuse_other_key(made, TABLE, lake.load_table(TABLE).metadata)
+        refuse_other_key(pipeline_file, TABLE, lake.load_table(TABLE).metadata)
     name, value = re.findall(r"'([^']+)'", str(refusal.value.next_step))
     lake.load_table(TABLE).transaction().set_properties({name: value}).commit_transaction()
-    refuse_other_key(made, TABLE, lake.load_table(TABLE).metadata)
+    refuse_other_key(pipeline_file, TABLE, lake.load_table(TABLE).metadata)
 
 
 @pytest.mark.parametrize("text", ["id", '"id"', '{"id": 1}', "[1]"])
@@ -164,16 +166,16 @@ def test_key_property_that_was_mistyped_is_named(lake: PipelineCatalog, text: st
         with_merge_keys(lake, pipeline())
 
 
-def _is_refused(of: Pipeline, metadata: TableMetadata) -> bool:
+def _is_refused(pipeline_file: Pipeline, metadata: TableMetadata) -> bool:
     try:
-        refuse_other_key(of, TABLE, metadata)
+        refuse_other_key(pipeline_file, TABLE, metadata)
     except Terminal:
         return True
     return False
 
 
-def _part(of: Pipeline) -> TablePart:
-    operation = operation_of(of.destinations[0], Position(1, 0, "cluster", {}))
+def _part(pipeline_file: Pipeline) -> TablePart:
+    operation = operation_of(pipeline_file.destinations[0], Position(1, 0, "cluster", {}))
     return TablePart(TABLE, "destination", Fit("u", 0, {}), None, (), None, operation)
 
 

@@ -31,24 +31,24 @@ def table(columns: dict[str, Any] | None = None, **changes: Any) -> dict[str, An
 
 def test_variant_reaches_the_decoder_by_name() -> None:
     """What must be held against the rule of variants is known to the decoder, and to the engine."""
-    made = pipeline(table({"doc": DOC, "text": {"type": "string", "from": []}}))
-    spec = record_spec(made, pa.schema([("doc", pa.string()), ("text", pa.string())]))
+    variant_pipeline = pipeline(table({"doc": DOC, "text": {"type": "string", "from": []}}))
+    spec = record_spec(variant_pipeline, pa.schema([("doc", pa.string()), ("text", pa.string())]))
     assert spec.variants == {"doc"}
     assert spec.sources == {"doc": (), "text": ()}
-    operation = operation_of(made.destinations[0], Position(1, 0, "c"))
+    operation = operation_of(variant_pipeline.destinations[0], Position(1, 0, "c"))
     assert operation is not None
     assert operation.variants == ("doc",)
 
 
 def test_variant_table_keeps_its_position_in_the_ledger() -> None:
     """Its pipeline keeps the position in the ledger, though it has one destination; a plain one keeps it there."""
-    found = dict.fromkeys(("shop.docs", "shop.docs__ledger"))
-    assert closing_table(pipeline(table()), found) == "shop.docs__ledger"
-    assert closing_table(pipeline(table({"id": "long"})), found) == "shop.docs"
+    tables = dict.fromkeys(("shop.docs", "shop.docs__ledger"))
+    assert closing_table(pipeline(table()), tables) == "shop.docs__ledger"
+    assert closing_table(pipeline(table({"id": "long"})), tables) == "shop.docs"
     version_3 = table({"id": "long"}, properties={"format-version": "3"})
-    assert closing_table(pipeline(version_3), found) == "shop.docs__ledger"
+    assert closing_table(pipeline(version_3), tables) == "shop.docs__ledger"
     orc = table({"id": "long"}, properties={"write.format.default": "ORC"})
-    assert closing_table(pipeline(orc), found) == "shop.docs__ledger"
+    assert closing_table(pipeline(orc), tables) == "shop.docs__ledger"
 
 
 def test_table_that_keeps_the_position_cannot_become_a_variant_table() -> None:
@@ -61,7 +61,7 @@ def test_table_that_keeps_the_position_cannot_become_a_variant_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("destination", "said"),
+    ("destination", "message"),
     [
         (table(properties={"format-version": "2"}), r"format-version is 2; columns of type variant \(doc\) need 3"),
         (table(partition_by=["doc"]), "'doc' is variant, which has no order"),
@@ -80,9 +80,9 @@ def test_table_that_keeps_the_position_cannot_become_a_variant_table() -> None:
         ),
     ],
 )
-def test_impossible_variant_table_is_refused(destination: dict[str, Any], said: str) -> None:
+def test_impossible_variant_table_is_refused(destination: dict[str, Any], message: str) -> None:
     """A file that asks for what the table can't be is refused."""
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=message):
         pipeline(destination)
 
 

@@ -13,19 +13,23 @@ from frazil.spark.submit.configuration import catalog_properties, jar_sets
 RESOLVING = "org.apache.iceberg.io.ResolvingFileIO"
 
 
-def entry(**of: Any) -> CatalogSettings:
-    return CatalogSettings.model_validate({"uri": "sqlite:////x/catalog.db", "warehouse": "file:///x"} | of)
+def entry(**options: Any) -> CatalogSettings:
+    return CatalogSettings.model_validate({"uri": "sqlite:////x/catalog.db", "warehouse": "file:///x"} | options)
 
 
 def test_password_is_not_in_the_address_of_a_database() -> None:
     """PostgreSQL: user, password and options are properties, the driver is Java's, odd characters stay what they are."""
-    found = catalog_properties(
+    spark_properties = catalog_properties(
         entry(uri="postgresql+psycopg2://ann%40x:s3%3Fcr%25t@db.example.org:5433/lake%20one?sslmode=require")
     )
 
-    assert found["uri"] == "jdbc:postgresql://db.example.org:5433/lake%20one"
-    assert (found["jdbc.user"], found["jdbc.password"], found["jdbc.sslmode"]) == ("ann@x", "s3?cr%t", "require")
-    assert (found["type"], found["jdbc.schema-version"]) == ("jdbc", "V1")
+    assert spark_properties["uri"] == "jdbc:postgresql://db.example.org:5433/lake%20one"
+    assert (spark_properties["jdbc.user"], spark_properties["jdbc.password"], spark_properties["jdbc.sslmode"]) == (
+        "ann@x",
+        "s3?cr%t",
+        "require",
+    )
+    assert (spark_properties["type"], spark_properties["jdbc.schema-version"]) == ("jdbc", "V1")
 
 
 @pytest.mark.parametrize(
@@ -82,10 +86,13 @@ def test_spark_finds_tables_where_pyiceberg_does(store: str) -> None:
     """PyIceberg's properties, and what Java calls otherwise; what the settings say themselves stays."""
     warehouse, properties, added = STORES[store]
 
-    found = catalog_properties(entry(warehouse=warehouse, properties=properties))
+    spark_properties = catalog_properties(entry(warehouse=warehouse, properties=properties))
 
     own = {"type": "jdbc", "cache-enabled": "false", "warehouse": warehouse}
-    assert found == own | properties | added | {"uri": "jdbc:sqlite:/x/catalog.db", "jdbc.schema-version": "V1"}
+    assert spark_properties == own | properties | added | {
+        "uri": "jdbc:sqlite:/x/catalog.db",
+        "jdbc.schema-version": "V1",
+    }
 
 
 def test_spark_opens_the_same_metastore() -> None:
@@ -119,7 +126,7 @@ def test_spark_gets_the_jars_that_its_catalogs_need() -> None:
     """Those of S3 and PostgreSQL come where a catalog of the settings needs them, and nowhere else."""
 
     def sets(*catalogs: CatalogSettings) -> tuple[str, ...]:
-        named = {f"c{n}": of for n, of in enumerate(catalogs)}
+        named = {f"c{n}": catalog for n, catalog in enumerate(catalogs)}
         clusters = {"local": {"bootstrap_servers": "x:1"}}
         return jar_sets(Settings.model_validate({"clusters": clusters, "catalogs": named}))
 

@@ -115,9 +115,9 @@ def test_cluster_gets_exactly_its_configuration(engine: str, tmp_path: Path, mon
 
     facts = {"home": str(tmp_path), "digest": digest(), "sources": str(project.root / "include")}
     expected = {key: value.format(**facts) for key, value in RENDERED[engine].items()}
-    found = {**job.conf, **job.private}
-    assert "-XX" in found.pop("spark.driver.extraJavaOptions")
-    assert found == COMMON | expected
+    conf = {**job.conf, **job.private}
+    assert "-XX" in conf.pop("spark.driver.extraJavaOptions")
+    assert conf == COMMON | expected
     assert job.master == MASTERS[engine]
     command = job.command(["--plan", "@file"])
     assert command[1:3] == ["--master", MASTERS[engine]]
@@ -136,10 +136,10 @@ def test_current_code_is_shipped(tmp_path: Path) -> None:
         names = set(packed.namelist())
     assert {"frazil/spark/jobs/stage.py", "frazil/runtime/jars.lock.json"} <= names
     assert not [name for name in names if name.endswith(".pyc")]
-    told = f"import sys; sys.path.insert(0, {str(archive)!r}); from frazil.spark.submit.configuration import digest; print(digest())"
+    script = f"import sys; sys.path.insert(0, {str(archive)!r}); from frazil.spark.submit.configuration import digest; print(digest())"
 
-    said = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True, env={})
-    assert said.stdout.strip() == digest()
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env={})
+    assert process.stdout.strip() == digest()
 
 
 @pytest.mark.parametrize(

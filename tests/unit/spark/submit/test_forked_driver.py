@@ -106,14 +106,14 @@ def test_driver_without_a_job_ends_with_the_block() -> None:
 
 def test_process_with_threads_forks_no_driver(tmp_path: Path) -> None:
     """Locks of other threads would stay locked in the fork for ever; the interpreter starts a driver then."""
-    held = threading.Event()
-    thread = threading.Thread(target=held.wait)
+    event = threading.Event()
+    thread = threading.Thread(target=event.wait)
     thread.start()
     try:
         with forked_driver(start):
             (line,) = watched(tmp_path, "0")
     finally:
-        held.set()
+        event.set()
         thread.join()
 
     assert line.split()[-1] == str(tmp_path)
@@ -153,14 +153,14 @@ def watching(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 @pytest.mark.usefixtures("alone")
 def test_forked_driver_learns_that_nobody_reads_any_more(tmp_path: Path) -> None:
     """A killed command's driver, which finishes a decided batch, must not wait for ever until somebody reads what it says."""
-    program, told = tmp_path / "job.py", tmp_path / "told"
+    program, script_output = tmp_path / "job.py", tmp_path / "told"
     program.write_text(WRITING, encoding="utf-8")
-    with watching(str(program), str(told)) as process:
+    with watching(str(program), str(script_output)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "at work\n"
         process.kill()
 
-    assert until(told.exists, 30)
+    assert until(script_output.exists, 30)
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])

@@ -191,24 +191,24 @@ def test_driver_without_beats_is_lost(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_driver_whose_order_is_withdrawn_stops_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody can send a signal to another machine: the driver looks, and asks itself, long before its next beat."""
     monkeypatch.setattr(handovers, "_LOOK_SECONDS", 0.05)
-    asked = begin(tmp_path)
-    asked.hand_over('{"plan": 1}', outlives=True)
+    job_order = begin(tmp_path)
+    job_order.hand_over('{"plan": 1}', outlives=True)
 
-    with shutdown.handled(lambda _: None), of_driver(asked).heartbeats():
-        asked.withdraw()
+    with shutdown.handled(lambda _: None), of_driver(job_order).heartbeats():
+        job_order.withdraw()
         assert until(lambda: shutdown.requester() is not None, 10.0)
 
 
 def test_driver_asks_itself_once_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run ends before its Spark does, and heeds no signal from then on: a second one would kill it there."""
     monkeypatch.setattr(handovers, "_LOOK_SECONDS", 0.05)
-    asked = begin(tmp_path)
-    asked.hand_over('{"plan": 1}', outlives=True)
+    job_order = begin(tmp_path)
+    job_order.hand_over('{"plan": 1}', outlives=True)
     signals: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     try:
-        with of_driver(asked).heartbeats():
-            asked.withdraw()
+        with of_driver(job_order).heartbeats():
+            job_order.withdraw()
             assert until(lambda: bool(signals), 10.0)
             time.sleep(0.5)
     finally:
@@ -223,17 +223,17 @@ def test_driver_ends_before_who_stops_it_gives_up() -> None:
 
 def test_order_is_withdrawn_where_the_store_forbids_deletes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is overwritten by one of nobody: no driver does it, and the next try does its own."""
-    asked = begin(tmp_path)
-    asked.hand_over('{"plan": 1}', outlives=True)
+    job_order = begin(tmp_path)
+    job_order.hand_over('{"plan": 1}', outlives=True)
 
     def forbidden(folder: Folder, name: str) -> None:
         raise INTERNAL.terminal(f"deleting {folder.location}/{name}: permission denied")
 
     monkeypatch.setattr(Folder, "delete", forbidden)
-    asked.withdraw()
+    job_order.withdraw()
 
     with pytest.raises(Retryable, match="withdrawn"):
-        of_driver(asked).read_order()
+        of_driver(job_order).read_order()
     newer = begin(tmp_path)
     assert newer.collect('{"plan": 1}') is None
     newer.hand_over('{"plan": 1}', outlives=True)
@@ -296,9 +296,9 @@ def test_object_that_is_removed_while_it_is_looked_at_is_not_there(
             open_input_stream = files.open_input_stream
 
             def get_file_info(self, name: str) -> object:
-                found = files.get_file_info(name)
+                file_info = files.get_file_info(name)
                 Path(name).unlink(missing_ok=True)
-                return found
+                return file_info
 
         return Fast(), path
 

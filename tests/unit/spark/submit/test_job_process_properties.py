@@ -16,14 +16,14 @@ from frazil.spark.submit.job_process import private_properties
 def test_secrets_of_a_killed_submitter_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next job, of whichever pipeline, removes them, half-written ones too; those of a job that starts now stay."""
     home, conf = Home.resolve({"FRAZIL_HOME": str(tmp_path)}), {"spark.own": "hunter2"}
-    with private_properties(home, "orders", "manual__1", conf) as other:
-        assert other is not None
-        left = [other.with_name(name) for name in ("lost.properties", ".lost.properties.x1")]
-        for file in left:
+    with private_properties(home, "orders", "manual__1", conf) as second_file:
+        assert second_file is not None
+        leftovers = [second_file.with_name(name) for name in ("lost.properties", ".lost.properties.x1")]
+        for file in leftovers:
             file.write_text("spark.own=hunter2")
             os.utime(file, (time.time() - 7200,) * 2)
         with private_properties(home, "payments", "manual__1", {}):
-            assert [file.exists() for file in (*left, other)] == [False, False, True]
+            assert [file.exists() for file in (*leftovers, second_file)] == [False, False, True]
 
     def fail(_: object) -> str:
         raise OSError("disk is full")

@@ -19,7 +19,7 @@ java.io.IOException: No space left on device: /lake/mail=a@b.example"""
 
 def test_error_names_are_shown_without_values() -> None:
     """Exceptions, conditions and places in Frazil's own code; no word of a row."""
-    found = ", ".join(names_in(FAILURE))
+    names = ", ".join(names_in(FAILURE))
     for name in (
         "SparkNumberFormatException",
         "[CAST_INVALID_INPUT]",
@@ -30,9 +30,9 @@ def test_error_names_are_shown_without_values() -> None:
         "ValueError",
         "No space left on device",
     ):
-        assert name in found
-    assert "4111" not in found
-    assert "example" not in found
+        assert name in names
+    assert "4111" not in names
+    assert "example" not in names
 
 
 def test_end_of_a_log_is_shown_without_values() -> None:

@@ -97,12 +97,12 @@ def test_conf_of_the_engine_comes_after_spark_defaults(tmp_path: Path, monkeypat
 
 def test_order_of_a_dry_run_stays_on_this_machine(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lands nothing: no samples of records beside the tables, and no right to write there is needed."""
-    asked: list[str] = []
+    commands: list[str] = []
     monkeypatch.setattr(submissions, "storage_of", lambda *_: "s3://lake/metadata")
-    monkeypatch.setattr(submissions, "_run", lambda *arguments: asked.append(arguments[3][0]))
+    monkeypatch.setattr(submissions, "_run", lambda *arguments: commands.append(arguments[3][0]))
     plan = RunPlan("orders", "r", "2026-05-01T10:00:00.000+00:00", "c", {}, complete=False)
 
     run_spark(project, project.pipeline("orders"), replace(plan, mode="dry_run"), print)
     run_spark(project, project.pipeline("orders"), plan, print)
 
-    assert asked == [str(project.home.root / "plans"), "s3://lake/metadata"]
+    assert commands == [str(project.home.root / "plans"), "s3://lake/metadata"]

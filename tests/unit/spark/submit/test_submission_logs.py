@@ -14,16 +14,16 @@ def test_logs_are_bounded_per_pipeline(tmp_path: Path) -> None:
     """The last ones of the pipeline stay; those of others, also of names that begin alike, and of processes are not its own."""
     home = replace(Home.resolve({}), root=tmp_path)
     home.logs.mkdir()
-    others = [home.logs / name for name in ("spark-orders_eu-r1.log", "kafka.log", "spark-orders.txt")]
-    for other in others:
-        other.write_text("other")
+    other_logs = [home.logs / name for name in ("spark-orders_eu-r1.log", "kafka.log", "spark-orders.txt")]
+    for other_log in other_logs:
+        other_log.write_text("other")
     for number in range(KEPT_LOGS + 5):
         log = log_of(home, "orders", f"manual__2026-01-01T00:{number:02}:00+00:00")
         log.write_text("job")
         os.utime(log, (number, number))
 
-    left = sorted(home.logs.glob("spark-orders-*.log"))
-    assert len(left) == KEPT_LOGS
-    assert log in left
-    assert left[0].name.startswith("spark-orders-manual__2026-01-01T00:05")
-    assert all(other.exists() for other in others)
+    logs = sorted(home.logs.glob("spark-orders-*.log"))
+    assert len(logs) == KEPT_LOGS
+    assert log in logs
+    assert logs[0].name.startswith("spark-orders-manual__2026-01-01T00:05")
+    assert all(other_log.exists() for other_log in other_logs)

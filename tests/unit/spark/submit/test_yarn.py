@@ -48,12 +48,12 @@ def test_driver_sees_the_project_of_who_submits(project: Project, tmp_path: Path
         key.removeprefix("spark.yarn.appMasterEnv."): value
         for key, value in driver_configuration("python", None).items()
     }
-    there = Project.load(set_by_us | container)
+    project_there = Project.load(set_by_us | container)
 
     assert (environment, archive.partition("#")[2]) == ("env.tar.gz#environment", "frazil-project")
     assert not packed.exists()
-    assert there.settings == project.settings
-    assert there.pipeline("orders") == project.pipeline("orders")
+    assert project_there.settings == project.settings
+    assert project_there.pipeline("orders") == project.pipeline("orders")
     shipped = (tmp_path / "there" / "include" / "frazil-references.json").read_text()
     assert "hunter2" in shipped
     assert VALUES["OTHER"] not in shipped

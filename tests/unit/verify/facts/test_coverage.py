@@ -39,10 +39,10 @@ def test_arithmetic_keeps_each_offset_once(steps: list[tuple[bool, int, int, int
         for offset in range(start, end):
             plain[offset] = [*plain[offset], n] if is_read else [one for one in plain[offset] if one < since]
 
-    found = {offset: s.passes for s in segments for offset in range(s.start, s.end)}
+    passes_by_offset = {offset: s.passes for s in segments for offset in range(s.start, s.end)}
     cut = {offset: s.passes for w in windows(segments, size) for s in w.segments for offset in range(s.start, s.end)}
-    assert found == cut == {offset: tuple(passes) for offset, passes in plain.items() if passes}
-    assert length(segments) == len(found)
+    assert passes_by_offset == cut == {offset: tuple(passes) for offset, passes in plain.items() if passes}
+    assert length(segments) == len(passes_by_offset)
     assert all(before.end <= after.start for before, after in pairwise(segments))
     assert all(w.end - w.start <= size for w in windows(segments, size))
 

@@ -13,11 +13,13 @@ from tests.unit.verify.facts.test_coverage import FIRST, SECOND, START, batch, r
 UNDONE = '[["t",null,0,null,2]]'
 
 
-def left(*rows: dict[str, Any]) -> dict[int, list[tuple[int, int]]]:
+def unread_ranges_of(*rows: dict[str, Any]) -> dict[int, list[tuple[int, int]]]:
     """Partition -> what is left over."""
     batches = read(*rows)
     position = batches[-1].position
-    return {key[1]: of for key, of in unread_spans(batches, coverage(batches, position), position).items() if of}
+    return {
+        key[1]: spans for key, spans in unread_spans(batches, coverage(batches, position), position).items() if spans
+    }
 
 
 def grown(n: int, begin: int, kind: str = "ingest") -> dict[str, Any]:
@@ -42,7 +44,7 @@ def grown(n: int, begin: int, kind: str = "ingest") -> dict[str, Any]:
 )
 def test_offsets_that_nobody_read_are_reported(rows: tuple[dict[str, Any], ...], expected: list[Any]) -> None:
     """After a removal of rows or a move of the position, the next batch must continue at that offset."""
-    assert left(*rows) == {0: expected}
+    assert unread_ranges_of(*rows) == {0: expected}
 
 
 @pytest.mark.parametrize(
@@ -60,26 +62,26 @@ def test_offsets_that_nobody_read_are_reported(rows: tuple[dict[str, Any], ...],
 )
 def test_recorded_skips_are_not_reported(rows: tuple[dict[str, Any], ...]) -> None:
     """The ledger records offsets that retention, a forward reset or lost ledger rows made unread."""
-    assert left(*rows) == {}
+    assert unread_ranges_of(*rows) == {}
 
 
 def test_skip_that_was_rolled_back_excuses_nothing() -> None:
     """The reset that jumped over 10 to 14 is undone, so these offsets must be read."""
     jump, rewind = batch(2, "reset", 15, 15), batch(3, "rewind", 10, 10, removed=UNDONE)
 
-    assert left(START, FIRST, jump, rewind, batch(4, "ingest", 15, 20)) == {0: [(10, 15)]}
+    assert unread_ranges_of(START, FIRST, jump, rewind, batch(4, "ingest", 15, 20)) == {0: [(10, 15)]}
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("ingest", {1: [(0, 50)]}), ("reset", {})])
 def test_new_partition_must_be_read_from_its_beginning(kind: str, expected: dict[int, Any]) -> None:
     """A new partition is read from its beginning, unless a reset moved it: earlier records in the log were never read."""
-    assert left(START, FIRST, grown(2, 50, kind)) == expected
+    assert unread_ranges_of(START, FIRST, grown(2, 50, kind)) == expected
 
 
 def test_vanished_topic_that_came_back_is_not_reported() -> None:
     """The position of a topic that vanished unread stays, its offsets are recorded as skipped, and read if it comes back."""
     vanished = batch(2, "ingest", 10, 10, ranges="[]", skipped='[["t",0,10,20]]')
 
-    assert left(START, FIRST, vanished) == {}
-    assert left(START, FIRST, vanished, batch(3, "ingest", 10, 20)) == {}
-    assert left(START, FIRST, vanished, batch(3, "ingest", 15, 20)) == {0: [(10, 15)]}
+    assert unread_ranges_of(START, FIRST, vanished) == {}
+    assert unread_ranges_of(START, FIRST, vanished, batch(3, "ingest", 10, 20)) == {}
+    assert unread_ranges_of(START, FIRST, vanished, batch(3, "ingest", 15, 20)) == {0: [(10, 15)]}

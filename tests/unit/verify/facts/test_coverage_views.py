@@ -12,10 +12,10 @@ from frazil.verify.facts.ledger import Batch, destination_view, read_batches, un
 from tests.unit.verify.facts.test_coverage import batch
 
 TABLES = ("a.one", "a.two")
-START = [batch(0, "start", 5, 5, table=of) for of in TABLES]
+START = [batch(0, "start", 5, 5, table=table) for table in TABLES]
 
 
-def seen(table: str, *rows: dict[str, Any]) -> list[Batch]:
+def views_of(table: str, *rows: dict[str, Any]) -> list[Batch]:
     return read_batches(destination_view([*START, *rows], table), "the ledger")
 
 
@@ -28,10 +28,12 @@ def settled(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("closing", ["a.one", "ledger"])
 def test_rows_given_up_by_one_table_excuse_no_other(closing: str) -> None:
     """A settle gives up rows of its own table only, whether or not the other one is the closing table."""
-    other = settled(table="a.one", table_ranges="[]") if closing == "a.one" else settled(table="a.l", role="ledger")
+    second_batch = (
+        settled(table="a.one", table_ranges="[]") if closing == "a.one" else settled(table="a.l", role="ledger")
+    )
 
-    assert given_up_offsets(seen("a.one", other, settled())) == {}
-    assert given_up_offsets(seen("a.two", other, settled())) == {("t", 0): [(5, 9, 2)]}
+    assert given_up_offsets(views_of("a.one", second_batch, settled())) == {}
+    assert given_up_offsets(views_of("a.two", second_batch, settled())) == {("t", 0): [(5, 9, 2)]}
 
 
 def test_lost_dead_letters_or_ledger_count_for_every_table() -> None:
@@ -40,8 +42,8 @@ def test_lost_dead_letters_or_ledger_count_for_every_table() -> None:
     ledger = [settled(table="a.one", skipped="[]"), settled(table="a.l", role="ledger", skipped="[]")]
 
     for table in TABLES:
-        assert given_up_offsets(seen(table, settled(table="a.one"), letters)) == {("t", 0): [(5, 9, 2)]}
-        assert unrecorded_batches(seen(table, *ledger)) == {1}
+        assert given_up_offsets(views_of(table, settled(table="a.one"), letters)) == {("t", 0): [(5, 9, 2)]}
+        assert unrecorded_batches(views_of(table, *ledger)) == {1}
 
 
 @pytest.mark.parametrize(
@@ -49,18 +51,18 @@ def test_lost_dead_letters_or_ledger_count_for_every_table() -> None:
 )
 def test_rows_that_a_reset_left_are_expected(kind: str, removed: str) -> None:
     """A reset removes only the dead letters of a table that the file does not name: its rows stay, missing letters are no loss."""
-    left = [batch(2, "ingest", 9, 12, table="a.one"), batch(2, "ingest", 9, 12, table="a.two", role="left", rows=0)]
-    taken = batch(3, kind, 5, 5, table="a.one", removed=removed)
+    left_out = [batch(2, "ingest", 9, 12, table="a.one"), batch(2, "ingest", 9, 12, table="a.two", role="left", rows=0)]
+    removal_batch = batch(3, kind, 5, 5, table="a.one", removed=removed)
     letters = batch(3, kind, 5, 5, table="a.d", role="dead_letters", removed=removed)
-    first = [batch(1, "ingest", 5, 9, table=of, table_written=4, table_dead=0) for of in TABLES]
+    first = [batch(1, "ingest", 5, 9, table=table, table_written=4, table_dead=0) for table in TABLES]
 
-    found = seen("a.two", *first, *left, taken, letters)
+    views = views_of("a.two", *first, *left_out, removal_batch, letters)
 
-    assert [(s.start, s.end, s.passes) for s in coverage(found, found[-1].position)["t", 0]] == [(5, 9, (1,))]
-    ((start, end, n),) = given_up_offsets(found)["t", 0]
+    assert [(s.start, s.end, s.passes) for s in coverage(views, views[-1].position)["t", 0]] == [(5, 9, (1,))]
+    ((start, end, n),) = given_up_offsets(views)["t", 0]
     assert (start <= 5, end > 9, n) == (True, True, 3)
-    other = seen("a.one", *first, *left, taken, letters)
-    assert coverage(other, other[-1].position)["t", 0] == []
+    second_views = views_of("a.one", *first, *left_out, removal_batch, letters)
+    assert coverage(second_views, second_views[-1].position)["t", 0] == []
 
 
 def test_batch_without_rows_for_a_table_is_accepted() -> None:
@@ -68,19 +70,19 @@ def test_batch_without_rows_for_a_table_is_accepted() -> None:
     row = batch(1, "ingest", 5, 9, table="a.one", table_written=3, table_dead=1, records_written=3, records_dead=1)
     letters = row | {"table": "a.d", "role": "dead_letters", "rows": 1, "table_written": None, "table_dead": None}
 
-    found = seen("a.two", row, letters)[-1]
+    view = views_of("a.two", row, letters)[-1]
 
-    assert (found.read, found.written, found.dead, found.filtered) == (4, 0, 0, 4)
+    assert (view.read, view.written, view.dead, view.filtered) == (4, 0, 0, 4)
 
 
 def test_table_alone_beside_its_ledger_is_accepted() -> None:
     """A batch of one destination has no counts per table: all written records are its rows."""
-    gone = batch(1, "ingest", 5, 5, table="a.two", role="left")
+    left_batch = batch(1, "ingest", 5, 5, table="a.two", role="left")
     rows = [batch(2, "ingest", 5, 9, table="a.one"), batch(2, "ingest", 5, 9, table="a.l", role="ledger", rows=0)]
 
-    found = seen("a.one", gone, *rows)[-1]
+    view = views_of("a.one", left_batch, *rows)[-1]
 
-    assert (found.read, found.written, found.dead, found.filtered) == (4, 4, 0, 0)
+    assert (view.read, view.written, view.dead, view.filtered) == (4, 4, 0, 0)
 
 
 @pytest.mark.parametrize("column", ["ranges", "skipped"])
@@ -89,4 +91,4 @@ def test_damaged_ranges_of_a_shared_batch_are_named(column: str) -> None:
     row = batch(1, "ingest", 5, 9, table="a.one", table_written=4, table_dead=0, **{column: "[[5"})
 
     with pytest.raises(Terminal, match="the ledger can't be read"):
-        seen("a.three", row)
+        views_of("a.three", row)

@@ -37,10 +37,10 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), list(combinations(DIFFERENT, 2)))
-def test_different_values_have_different_hashes(one: object, other: object) -> None:
+@pytest.mark.parametrize(("one", "second"), list(combinations(DIFFERENT, 2)))
+def test_different_values_have_different_hashes(one: object, second: object) -> None:
     """Some of these values are equal in Python, but not in a table."""
-    assert digest(one) != digest(other)
+    assert digest(one) != digest(second)
     assert digest(one) == digest(one)
 
 
@@ -51,7 +51,7 @@ NESTED = pa.struct([("u", pa.binary(16)), ("b", pa.large_list(pa.struct([("c", p
 
 
 @pytest.mark.parametrize(
-    ("of", "array", "expected"),
+    ("type_name", "array", "expected"),
     [
         ("date", pa.array([date(1970, 1, 2), None]), [1, None]),
         ("time", pa.array([time(0, 0, 1)], pa.time64("us")), [1_000_000]),
@@ -77,9 +77,9 @@ NESTED = pa.struct([("u", pa.binary(16)), ("b", pa.large_list(pa.struct([("c", p
         ),
     ],
 )
-def test_stored_values_have_one_form(of: str, array: pa.Array, expected: list[Any]) -> None:
+def test_stored_values_have_one_form(type_name: str, array: pa.Array, expected: list[Any]) -> None:
     """Stored values become whole numbers, bytes and tuples, in any type of Arrow."""
-    assert list(map(repr, column_values(array, parse_type(of)))) == list(map(repr, expected))
+    assert list(map(repr, column_values(array, parse_type(type_name)))) == list(map(repr, expected))
 
 
 def test_difference_is_cut_and_counted() -> None:

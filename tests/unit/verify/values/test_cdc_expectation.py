@@ -49,7 +49,7 @@ OPS = (
     "UPDATE",
     "DELETE",
 )
-SENT = st.sampled_from([*OPS, "TRUNCATE", "ALTER", "table-alter", "create-table", None, 1])
+OPS_SENT = st.sampled_from([*OPS, "TRUNCATE", "ALTER", "table-alter", "create-table", None, 1])
 DMS_ROWS = st.none() | st.fixed_dictionaries(
     {}, optional={"id": IDS, "name": NAMES, "cost": COSTS, "more": MORE, "BI_id": IDS, "BI_name": NAMES}
 )
@@ -61,14 +61,14 @@ SOURCE = st.none() | st.fixed_dictionaries({}, optional={"lsn": st.just(9), "fil
 FORMATS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "debezium": (
         {"format": "debezium"},
-        st.fixed_dictionaries({"op": SENT}, optional={"before": ROWS, "after": ROWS, "source": SOURCE}),
+        st.fixed_dictionaries({"op": OPS_SENT}, optional={"before": ROWS, "after": ROWS, "source": SOURCE}),
     ),
     "dms": (
         {"format": "dms"},
         st.fixed_dictionaries(
             {
                 "metadata": st.fixed_dictionaries(
-                    {"operation": SENT, "record-type": st.sampled_from(["data", "control"])}
+                    {"operation": OPS_SENT, "record-type": st.sampled_from(["data", "control"])}
                 )
             },
             optional={"data": DMS_ROWS, "before-image": ROWS},
@@ -77,19 +77,19 @@ FORMATS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "maxwell": (
         {"format": "maxwell"},
         st.fixed_dictionaries(
-            {"type": SENT}, optional={"data": ROWS, "old": ROWS, "position": st.sampled_from(["m.1:7", "x", None])}
+            {"type": OPS_SENT}, optional={"data": ROWS, "old": ROWS, "position": st.sampled_from(["m.1:7", "x", None])}
         ),
     ),
     "canal": (
         {"format": "canal"},
         st.fixed_dictionaries(
-            {"type": SENT}, optional={"data": LISTS, "old": LISTS, "isDdl": st.sampled_from([True, False, None])}
+            {"type": OPS_SENT}, optional={"data": LISTS, "old": LISTS, "isDdl": st.sampled_from([True, False, None])}
         ),
     ),
     "op_column": (
         {"format": "op_column", "op": "m.op", "row": "new", "before": "old", "values": WORDS},
         st.fixed_dictionaries(
-            {"m": st.none() | st.fixed_dictionaries({"op": SENT})}, optional={"new": ROWS, "old": ROWS}
+            {"m": st.none() | st.fixed_dictionaries({"op": OPS_SENT})}, optional={"new": ROWS, "old": ROWS}
         ),
     ),
     "envelope": (
@@ -107,21 +107,21 @@ def test_two_readings_of_a_change_agree(name: str, order_by: str | None, data: s
     """For any record, valid or not, both readings give the same rows, or none."""
     changes, values = FORMATS[name]
     declared = pipeline(changes=changes, columns=COLUMNS, order_by=order_by)
-    sent = data.draw(values)
-    outcomes = landed(declared, [sent])
-    to = declared.destinations[0]
-    told = ChangeReader(to, to.columns, declared.value).row(json.dumps(sent).encode())
+    document = data.draw(values)
+    outcomes = landed(declared, [document])
+    destination = declared.destinations[0]
+    readings = ChangeReader(destination, destination.columns, declared.value).row(json.dumps(document).encode())
     rows = outcomes.rows[TABLE]
-    if isinstance(told, Bad):
-        assert (rows.num_rows, outcomes.dead.num_rows) == (0, 1), told
+    if isinstance(readings, Bad):
+        assert (rows.num_rows, outcomes.dead.num_rows) == (0, 1), readings
         return
     assert outcomes.dead.num_rows == 0, outcomes.dead.column("message")
-    cells = [column_values(rows.column(of), column.parsed) for of, column in to.columns.items()]
+    cells = [column_values(rows.column(of), column.parsed) for of, column in destination.columns.items()]
     staged = list(zip(*cells, strict=True))
-    assert [of.op for of in told] == rows.column("_frazil_op").to_pylist()
-    assert [of.row for of in told if of.op == "upsert"] == [
-        row for of, row in zip(told, staged, strict=True) if of.op == "upsert"
+    assert [reading.op for reading in readings] == rows.column("_frazil_op").to_pylist()
+    assert [reading.row for reading in readings if reading.op == "upsert"] == [
+        row for reading, row in zip(readings, staged, strict=True) if reading.op == "upsert"
     ]
-    assert [of.key or (None,) for of in told] == [row[:1] for row in staged]
+    assert [reading.key or (None,) for reading in readings] == [row[:1] for row in staged]
     if order_by is not None:
-        assert [of.order for of in told] == [row[-1] for row in staged]
+        assert [reading.order for reading in readings] == [row[-1] for row in staged]

@@ -27,17 +27,17 @@ COLUMNS = {
 }
 
 
-def columns_of(to: Destination, schema: pa.Schema) -> dict[str, Column]:
+def columns_of(destination: Destination, schema: pa.Schema) -> dict[str, Column]:
     """The final columns, as verify reads them from the table."""
-    found = {}
+    cells = {}
     for field in schema:
-        declared = to.columns.get(field.name)
+        declared = destination.columns.get(field.name)
         own = {} if declared is None else declared.model_dump(by_alias=True, exclude_unset=True)
         if field.name != "_rescued":
-            found[field.name] = Column.model_validate(
+            cells[field.name] = Column.model_validate(
                 own | {"type": type_name(field.type), "required": not field.nullable}
             )
-    return found
+    return cells
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -49,35 +49,36 @@ def test_verify_and_staging_read_the_same_rows_of_any_records(name: str, data: s
 
 
 @pytest.mark.parametrize(
-    ("name", "sent"),
+    ("name", "document"),
     [
         ("op_column", {"m": {"op": "D"}, "old": {"id": 1}, "new": {"id": 2.5}}),
         ("dms", {"metadata": {"operation": "UPDATE", "record-type": "control"}, "data": {"id": 2, "BI_id": "2"}}),
     ],
 )
-def test_verify_and_staging_agree_on_rows_that_do_not_count(name: str, sent: object) -> None:
+def test_verify_and_staging_agree_on_rows_that_do_not_count(name: str, document: object) -> None:
     """Each image of a deleted row must have a fitting key; a record without row change is not checked."""
-    assert_same_readings(name, [sent])
+    assert_same_readings(name, [document])
 
 
 @pytest.mark.parametrize("op", ["t", "m", "d"])
-@pytest.mark.parametrize("found", [{"a\ud800": "x"}, {"a": "\ud800"}, "\ud800"], ids=["name", "inside", "text"])
-def test_half_a_character_in_a_row_that_does_not_count_is_no_fault_of_the_record(op: str, found: object) -> None:
+@pytest.mark.parametrize("document", [{"a\ud800": "x"}, {"a": "\ud800"}, "\ud800"], ids=["name", "inside", "text"])
+def test_half_a_character_in_a_row_that_does_not_count_is_no_fault_of_the_record(op: str, document: object) -> None:
     """Texts of a truncate or message, and of a delete beside its key, never land."""
     first = {"op": "c", "after": {"id": 1, "note": "x"}}
-    assert_same_readings("debezium", [first, {"op": op, "before": {"id": 2}, "after": {"id": 2, "note": found}}])
+    assert_same_readings("debezium", [first, {"op": op, "before": {"id": 2}, "after": {"id": 2, "note": document}}])
 
 
-def assert_same_readings(name: str, sent: list[Any]) -> None:
+def assert_same_readings(name: str, documents: list[Any]) -> None:
     """Decode the records for staging, and read them as verify does."""
     declared = pipeline(changes=FORMATS[name][0], columns=COLUMNS, evolve="widen")
-    found = grown(declared, sent)
-    columns = columns_of(declared.destinations[0], found.columns[TABLE])
+    growth = grown(declared, documents)
+    columns = columns_of(declared.destinations[0], growth.columns[TABLE])
     teller = ChangeReader(declared.destinations[0], columns, declared.value)
-    rows = found.outcomes.rows[TABLE]
-    dead = set(found.outcomes.dead.column("offset").to_pylist())
+    rows = growth.outcomes.rows[TABLE]
+    dead = set(growth.outcomes.dead.column("offset").to_pylist())
     cells = [
-        [null_empty_values(of) for of in column_values(rows.column(name), of.parsed)] for name, of in columns.items()
+        [null_empty_values(cell) for cell in column_values(rows.column(name), column_type.parsed)]
+        for name, column_type in columns.items()
     ]
     staged: dict[int, list[tuple[str, tuple[Any, ...]]]] = {}
     for offset, op, row in zip(
@@ -87,12 +88,12 @@ def assert_same_readings(name: str, sent: list[Any]) -> None:
         strict=True,
     ):
         staged.setdefault(offset, []).append((op, row))
-    for offset, of in enumerate(sent, 100):
-        told = teller.row(json.dumps(of).encode())
-        assert isinstance(told, Bad) == (offset in dead), (of, told)
-        if not isinstance(told, Bad):
-            assert [each.op for each in told] == [op for op, _ in staged.get(offset, [])]
-            for each, (op, row) in zip(told, staged.get(offset, []), strict=True):
+    for offset, document in enumerate(documents, 100):
+        readings = teller.row(json.dumps(document).encode())
+        assert isinstance(readings, Bad) == (offset in dead), (document, readings)
+        if not isinstance(readings, Bad):
+            assert [each.op for each in readings] == [op for op, _ in staged.get(offset, [])]
+            for each, (op, row) in zip(readings, staged.get(offset, []), strict=True):
                 assert (each.key or (None,)) == row[:1]
                 assert op != "upsert" or each.row == row
 
@@ -103,11 +104,11 @@ def assert_same_readings(name: str, sent: list[Any]) -> None:
 def test_field_named_like_metadata_is_read_from_the_record(columns: dict[str, Any]) -> None:
     """Without `changes` there are no facts, and the field is the record's own."""
     declared = pipeline(write="upsert", columns={"id": {"type": "int", "required": True}, **columns}, evolve="widen")
-    sent = {"id": 1, "_cdc": {"x": 5} if "fact" in columns else "mine"}
-    found = grown(declared, [sent])
-    taken = columns_of(declared.destinations[0], found.columns[TABLE])
-    told = ChangeReader(declared.destinations[0], taken, declared.value).row(json.dumps(sent).encode())
-    (row,) = found.outcomes.rows[TABLE].select(list(taken)).to_pylist()
-    assert not isinstance(told, Bad)
-    assert [each.row for each in told] == [tuple(row.values())]
+    document = {"id": 1, "_cdc": {"x": 5} if "fact" in columns else "mine"}
+    growth = grown(declared, [document])
+    columns_now = columns_of(declared.destinations[0], growth.columns[TABLE])
+    readings = ChangeReader(declared.destinations[0], columns_now, declared.value).row(json.dumps(document).encode())
+    (row,) = growth.outcomes.rows[TABLE].select(list(columns_now)).to_pylist()
+    assert not isinstance(readings, Bad)
+    assert [each.row for each in readings] == [tuple(row.values())]
     assert (*row.values(),)[1] in {5, "mine"}

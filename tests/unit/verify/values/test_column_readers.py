@@ -26,9 +26,9 @@ MICROS = 1_704_067_200_000_000
 """2024-01-01T00:00:00Z."""
 
 
-def read(of: str, value: str) -> Any:
+def read(type_name: str, value: str) -> Any:
     """The value in a column of this type for `{"x": value}`, or BAD."""
-    row = Expectation({"x": Column(type=of)}).row(f'{{"x": {value}}}'.encode())
+    row = Expectation({"x": Column(type=type_name)}).row(f'{{"x": {value}}}'.encode())
     return BAD if isinstance(row, Bad) else row[0]
 
 
@@ -116,12 +116,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("of", "value", "expected"), CASES)
-def test_a_value_is_read_as_promised(of: str, value: str, expected: object) -> None:
+@pytest.mark.parametrize(("type_name", "value", "expected"), CASES)
+def test_a_value_is_read_as_promised(type_name: str, value: str, expected: object) -> None:
     """Type and value of the expectation must both be right."""
-    found = read(of, value)
+    result = read(type_name, value)
 
-    assert (found, repr(found)) == (expected, repr(expected))
+    assert (result, repr(result)) == (expected, repr(expected))
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,12 @@ def outcomes(values: list[bytes]) -> list[tuple[Any, ...] | str]:
     )
     decoded = OneTable(spec, 1).decode(batch)
     bad = set(decoded.dead["offset"].to_pylist())
-    columns = [column_values(decoded.rows.column(name), of.parsed) for name, of in DESTINATION.columns.items()]
+    columns = [
+        column_values(decoded.rows.column(name), column_type.parsed)
+        for name, column_type in DESTINATION.columns.items()
+    ]
     rows = iter(zip(*columns, strict=True))
-    return [BAD if at in bad else next(rows) for at in range(size)]
+    return [BAD if number in bad else next(rows) for number in range(size)]
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -74,16 +74,16 @@ PATHS = st.one_of(st.none(), st.none(), NAMES, st.lists(NAMES, max_size=3))
 @st.composite
 def columns(draw: st.DrawFn, name: str) -> dict[str, Any]:
     """A column with options that fit its type."""
-    of = draw(st.sampled_from([*FITTING, "string", "string"]))
-    column: dict[str, Any] = {"type": of, "required": draw(st.booleans()) and draw(st.booleans())}
+    type_name = draw(st.sampled_from([*FITTING, "string", "string"]))
+    column: dict[str, Any] = {"type": type_name, "required": draw(st.booleans()) and draw(st.booleans())}
     path = draw(PATHS)
-    if name != "_rescued" and path is not None and (path or of == "string"):
+    if name != "_rescued" and path is not None and (path or type_name == "string"):
         column["from"] = path
-    if of in DEFAULTS and path != [] and draw(st.booleans()):
-        column["default"] = draw(st.sampled_from(DEFAULTS[of]))
-    if "time" in of and draw(st.booleans()):
+    if type_name in DEFAULTS and path != [] and draw(st.booleans()):
+        column["default"] = draw(st.sampled_from(DEFAULTS[type_name]))
+    if "time" in type_name and draw(st.booleans()):
         column["unit"] = draw(st.sampled_from(["s", "ms", "us", "ns"]))
-    if "timestamp" in of.replace("timestamptz", "") and draw(st.booleans()):
+    if "timestamp" in type_name.replace("timestamptz", "") and draw(st.booleans()):
         column["local_time"] = "dead_letter"
     return column
 
@@ -91,19 +91,19 @@ def columns(draw: st.DrawFn, name: str) -> dict[str, Any]:
 @st.composite
 def pipelines(draw: st.DrawFn) -> Pipeline:
     """A pipeline file with any options."""
-    unknown = draw(st.sampled_from(["ignore", "ignore", "rescue", "fail"]))
+    unknown_fields = draw(st.sampled_from(["ignore", "ignore", "rescue", "fail"]))
     names = draw(st.lists(st.sampled_from(COLUMNS[:-1]), min_size=1, max_size=5, unique=True))
     declared = {name: draw(columns(name)) for name in names}
     folded = draw(st.booleans())
     if folded:  # two columns must not want one field in two cases
         for column in declared.values():
             column.pop("from", None)
-    if unknown == "rescue":
+    if unknown_fields == "rescue":
         declared["_rescued"] = {"type": "string"}
     value = {
         "null_value": draw(st.sampled_from(["filter", "dead_letter"])),
         "empty_value": draw(st.sampled_from(["filter", "dead_letter"])),
-        "unknown_fields": unknown,
+        "unknown_fields": unknown_fields,
         "duplicate_keys": draw(st.sampled_from(["last", "last", "dead_letter"])),
         "field_names": "case_insensitive" if folded else "exact",
         "casts": draw(st.sampled_from(["none", "text"])),
@@ -155,9 +155,9 @@ RECORDS = st.lists(st.tuples(KEYS, TREES), max_size=4).map(
 SPECIAL = st.sampled_from([None, b"", b" ", b"[]", b"{}", b"null", b"\xff", b"\xef\xbb\xbf{}"])
 
 
-def fitting(of: str) -> st.SearchStrategy[str]:
+def fitting(type_name: str) -> st.SearchStrategy[str]:
     """Values that a column of this type often takes."""
-    return st.sampled_from([*FITTING[of], FITTING[of][0], "null"])
+    return st.sampled_from([*FITTING[type_name], FITTING[type_name][0], "null"])
 
 
 def inside(name: str) -> Callable[[str], str]:
@@ -176,10 +176,10 @@ def values_of(pipeline: Pipeline) -> st.SearchStrategy[list[bytes | None]]:
                 value = value.map(inside(step))
             spelled = st.sampled_from([path[0], path[0], path[0], path[0].upper()])
             names.append(st.tuples(spelled.map(json.dumps), value))
-    others = st.tuples(KEYS, TREES)
-    members = st.lists(st.one_of(*names, others) if names else others, max_size=5)
-    known = st.tuples(*names).map(list) if names else st.just([])
-    fit = st.tuples(known, st.lists(others, max_size=1)).map(lambda parts: [*parts[0], *parts[1]])
+    extras = st.tuples(KEYS, TREES)
+    members = st.lists(st.one_of(*names, extras) if names else extras, max_size=5)
+    declared_members = st.tuples(*names).map(list) if names else st.just([])
+    fit = st.tuples(declared_members, st.lists(extras, max_size=1)).map(lambda parts: [*parts[0], *parts[1]])
     records = st.one_of(fit, fit, members).map(lambda items: _object(items).encode("utf-8", "surrogatepass"))
     return st.lists(st.one_of(records, records, RECORDS, SPECIAL), min_size=1, max_size=12)
 
@@ -194,12 +194,15 @@ def written(pipeline: Pipeline, values: list[bytes | None], *, blocks: bool) -> 
     )
     decoded = OneTable(record_spec(pipeline, arrow_schema(destination)), 1, blocks=blocks).decode(batch)
     bad = set(decoded.dead["offset"].to_pylist())
-    stored = [column_values(decoded.rows.column(name), of.parsed) for name, of in destination.columns.items()]
+    stored = [
+        column_values(decoded.rows.column(name), column_type.parsed)
+        for name, column_type in destination.columns.items()
+    ]
     rows = iter(zip(*stored, strict=True))
     left_out = [value is None or value == b"" for value in values]
-    found = [BAD if at in bad else FILTERED if left_out[at] else next(rows) for at in range(size)]
+    results = [BAD if number in bad else FILTERED if left_out[number] else next(rows) for number in range(size)]
     assert next(rows, None) is None
-    return found
+    return results
 
 
 def arrow_schema(destination: Destination) -> pa.Schema:
@@ -210,11 +213,11 @@ def expected(pipeline: Pipeline, values: list[bytes | None]) -> list[Any]:
     """The rows that the independent decoder expects."""
     expectation = Expectation(pipeline.destinations[0].columns, pipeline.value)
     filters = {None: pipeline.value.null_value == "filter", b"": pipeline.value.empty_value == "filter"}
-    found: list[Any] = []
+    cells: list[Any] = []
     for value in values:
         row = Bad("no value") if value is None else expectation.row(value)
-        found.append(FILTERED if filters.get(value) else BAD if isinstance(row, Bad) else row)
-    return found
+        cells.append(FILTERED if filters.get(value) else BAD if isinstance(row, Bad) else row)
+    return cells
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

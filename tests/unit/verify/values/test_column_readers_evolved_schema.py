@@ -49,9 +49,12 @@ SCHEMA = Schema(
 )
 
 
-def columns(**given: Any) -> dict[str, tuple[str, bool]]:
-    destination = Destination.model_validate({"table": "a.b", **given})
-    return {name: (str(of.parsed), of.required) for name, of in compared_columns(destination, SCHEMA, Value()).items()}
+def columns(**options: Any) -> dict[str, tuple[str, bool]]:
+    destination = Destination.model_validate({"table": "a.b", **options})
+    return {
+        name: (str(column_type.parsed), column_type.required)
+        for name, column_type in compared_columns(destination, SCHEMA, Value()).items()
+    }
 
 
 def test_undeclared_columns_are_checked() -> None:
@@ -72,9 +75,13 @@ def test_widened_column_is_read_by_the_type_of_the_table() -> None:
     destination = Destination.model_validate({"table": "a.b", "columns": declared, "evolve": "add"})
     wider = Schema(NestedField(1, "count", LongType()), NestedField(2, "seen", TimestamptzType()))
 
-    found = compared_columns(destination, wider, Value())
+    columns_now = compared_columns(destination, wider, Value())
 
-    assert (str(found["count"].parsed), found["count"].required, found["seen"].unit) == ("long", True, "ms")
+    assert (str(columns_now["count"].parsed), columns_now["count"].required, columns_now["seen"].unit) == (
+        "long",
+        True,
+        "ms",
+    )
     assert columns(columns=declared) == {"count": ("int", True), "seen": ("timestamptz", False)}
 
 
@@ -120,8 +127,15 @@ def test_batches_before_a_new_column_may_lack_only_that_column() -> None:
         Schema(*columns, schema_id=2),
     ]
     snapshots = [
-        Snapshot(snapshot_id=of, sequence_number=of, timestamp_ms=of, manifest_list="", schema_id=of - 1, summary=None)
-        for of in (1, 2, 3)
+        Snapshot(
+            snapshot_id=number,
+            sequence_number=number,
+            timestamp_ms=number,
+            manifest_list="",
+            schema_id=number - 1,
+            summary=None,
+        )
+        for number in (1, 2, 3)
     ]
     metadata = new_table_metadata(schemas[2], UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t", {})
     metadata = metadata.model_copy(update={"schemas": schemas, "current_schema_id": 2, "snapshots": snapshots})
@@ -129,12 +143,16 @@ def test_batches_before_a_new_column_may_lack_only_that_column() -> None:
 
     found = earlier_schemas([*rows, {"n": 3, "table": "a.letters", "snapshot_id": 7}], "a.b", metadata)
 
-    both, one = frozenset({"price", "note"}), frozenset({"note"})
-    assert found == {1: ColumnChanges(both, both), 2: ColumnChanges(one, one), 4: ColumnChanges(both, both)}
+    both_names, one = frozenset({"price", "note"}), frozenset({"note"})
+    assert found == {
+        1: ColumnChanges(both_names, both_names),
+        2: ColumnChanges(one, one),
+        4: ColumnChanges(both_names, both_names),
+    }
 
 
 def _placed(*types: IcebergType, **more: Any) -> Schema:
-    return Schema(*(NestedField(at, f"c{at}", of, **more) for at, of in enumerate(types)))
+    return Schema(*(NestedField(index, f"c{index}", data_type, **more) for index, data_type in enumerate(types)))
 
 
 def _struct(*fields: NestedField) -> StructType:
@@ -142,7 +160,7 @@ def _struct(*fields: NestedField) -> StructType:
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "changed", "added"),
+    ("schema_then", "now", "changed", "added"),
     [
         pytest.param(_placed(LongType()), _placed(LongType(), doc="the key"), False, False, id="comment"),
         pytest.param(_placed(LongType(), required=True), _placed(LongType()), True, False, id="may be null now"),
@@ -158,9 +176,9 @@ def _struct(*fields: NestedField) -> StructType:
         pytest.param(_placed(LongType()), Schema(NestedField(0, "other", LongType())), True, True, id="another name"),
     ],
 )
-def test_lost_value_in_an_old_column_is_noticed(then: Schema, now: Schema, changed: bool, added: bool) -> None:
+def test_lost_value_in_an_old_column_is_noticed(schema_then: Schema, now: Schema, changed: bool, added: bool) -> None:
     """A new comment, a wider type or a dropped `required` does not excuse a missing value of an earlier batch."""
-    schemas = [then.model_copy(update={"schema_id": 0}), now.model_copy(update={"schema_id": 1})]
+    schemas = [schema_then.model_copy(update={"schema_id": 0}), now.model_copy(update={"schema_id": 1})]
     metadata = new_table_metadata(now, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "file:///t", {})
     metadata = metadata.model_copy(update={"schemas": schemas, "current_schema_id": 1, "snapshots": []})
 

@@ -123,9 +123,9 @@ def test_options_are_read_as_documented(
     column: dict[str, Any], value: dict[str, Any], raw: str, expected: object
 ) -> None:
     """The check must expect what the pipeline reference promises, or it reports false differences."""
-    found = read(column, value, raw)
+    result = read(column, value, raw)
 
-    assert (found, repr(found)) == (expected, repr(expected))
+    assert (result, repr(result)) == (expected, repr(expected))
 
 
 def test_invalid_default_is_refused() -> None:

@@ -21,9 +21,9 @@ PROTO = 'syntax = "proto3"; message Order { int64 id = 1; }'
 def of_registry(form: str, text: str, imports: dict[str, str] | None = None) -> Decode:
     """The reader of values whose schema a registry has."""
     registry = SchemaReader(lambda _: (text, imports or {}))
-    found = format_decoder(Value.model_validate({"format": form, "registry": "r"}), registry)
-    assert found is not None
-    return found
+    decoder = format_decoder(Value.model_validate({"format": form, "registry": "r"}), registry)
+    assert decoder is not None
+    return decoder
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ DECIMAL = '{"type": "bytes", "logicalType": "decimal", "precision": 10, "scale":
 
 
 def varint(number: int) -> bytes:
-    found, rest = bytearray(), number << 1
+    encoded, rest = bytearray(), number << 1
     while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
+        encoded.append(rest & 0x7F | 0x80)
         rest >>= 7
-    return bytes([*found, rest])
+    return bytes([*encoded, rest])
 
 
 @pytest.mark.parametrize(

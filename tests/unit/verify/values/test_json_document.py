@@ -14,8 +14,8 @@ def test_value_is_parsed_once_for_all_tables(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(documents, "_depth", lambda text: parsed.append(text) or 1)
     raw = b'{"deep": ' + b"[" * 501 + b"]" * 501 + b', "a": 1, "a": 2}'
 
-    found = [object_of(raw, LAST_COUNTS)["a"] for _ in range(5)]
+    values = [object_of(raw, LAST_COUNTS)["a"] for _ in range(5)]
 
-    assert (found, len(parsed)) == (["2"] * 5, 1)
+    assert (values, len(parsed)) == (["2"] * 5, 1)
     with pytest.raises(Unfit, match="named twice"):
         object_of(raw, EACH_ONCE)

@@ -66,17 +66,17 @@ def pipeline(required: str | None, **keys: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize("keys", FILES)
-@given(sent=HEADERS, required=st.sampled_from([None, *NAMES]), is_good=st.booleans())
+@given(headers=HEADERS, required=st.sampled_from([None, *NAMES]), is_good=st.booleans())
 def test_expected_row_is_the_row_that_lands(
-    keys: dict[str, Any], sent: list[tuple[str, bytes | None]], required: str | None, is_good: bool
+    keys: dict[str, Any], headers: list[tuple[str, bytes | None]], required: str | None, is_good: bool
 ) -> None:
     file = pipeline(required, **keys)
     is_line = keys.get("value", {}).get("format") == "delimited"
     value = (b"1" if is_line else b'{"id": 1}') if is_good else b"{"
 
-    row = landed_row(file, value, sent)
+    row = landed_row(file, value, headers)
     rules = rules_of(file, [], "a.b", file.destinations[0].columns)
-    expected = rules.row(value, "t", Message(topic="t", partition=0, offset=0, value=value, headers=sent))
+    expected = rules.row(value, "t", Message(topic="t", partition=0, offset=0, value=value, headers=headers))
 
     if isinstance(expected, Bad) or row is None:
         assert isinstance(expected, Bad) or any(isinstance(cell, Bad) for cell in expected)

@@ -65,7 +65,7 @@ ROWS = st.none() | st.fixed_dictionaries(
         "raw": st.sampled_from([b"x", PLACEHOLDER.encode(), None]),
     }
 )
-SENT = st.fixed_dictionaries(
+EVENTS = st.fixed_dictionaries(
     {
         "before": ROWS,
         "after": ROWS,
@@ -87,20 +87,20 @@ def encoded(envelope: dict[str, Any]) -> bytes:
     return stream.getvalue()
 
 
-def told(file: Pipeline, raw: bytes) -> Any:
-    to = file.destinations[0]
-    return TypedChanges(file, to, to.columns, no_registry).record(Message(topic="orders", value=raw))
+def reading_of(file: Pipeline, raw: bytes) -> Any:
+    destination = file.destinations[0]
+    return TypedChanges(file, destination, destination.columns, no_registry).record(Message(topic="orders", value=raw))
 
 
 @pytest.mark.parametrize("order_by", [None, "place"])
-@given(sent=SENT)
+@given(document=EVENTS)
 @settings(max_examples=60, deadline=None)
-def test_two_readings_of_an_avro_change_agree(order_by: str | None, sent: dict[str, Any]) -> None:
+def test_two_readings_of_an_avro_change_agree(order_by: str | None, document: dict[str, Any]) -> None:
     """For any envelope both readings give the same rows, value by value, or none."""
     file = declared(order_by)
     assert not_compared_because(file) is None
 
-    outcomes, changes = landed(file, [encoded(sent)]), told(file, encoded(sent))
+    outcomes, changes = landed(file, [encoded(document)]), reading_of(file, encoded(document))
 
     rows = outcomes.rows[TABLE]
     if isinstance(changes, Bad):
@@ -118,14 +118,14 @@ def test_two_readings_of_an_avro_change_agree(order_by: str | None, sent: dict[s
 
 def test_bytes_that_are_no_envelope_are_a_dead_letter() -> None:
     """As the staged batch says."""
-    assert isinstance(told(declared(), b"\xff"), Bad)
+    assert isinstance(reading_of(declared(), b"\xff"), Bad)
 
 
 def test_changes_by_a_schema_that_is_not_read_here_are_unknown() -> None:
     """Rows are only unsure once such a record turns out to have changed one: a dead letter did not."""
     file = declared()
-    to = file.destinations[0]
-    reader = TypedChanges(file, to, to.columns, no_registry)
+    destination = file.destinations[0]
+    reader = TypedChanges(file, destination, destination.columns, no_registry)
 
     changes = reader.record(Message(topic="orders", value=b"\xc3\x01" + bytes(8)))
 
@@ -150,10 +150,10 @@ def test_part_that_is_not_read_here_may_be_why_a_record_is_a_dead_letter(op: str
     file = declared(schema=json.dumps(schema))
     stream = io.BytesIO()
     before, after = (None if op == "c" else row), (None if op == "d" else row)
-    sent = {"before": before, "after": after, "source": {"lsn": 9}, "op": op, "ts_ms": None}
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), sent)
+    document = {"before": before, "after": after, "source": {"lsn": 9}, "op": op, "ts_ms": None}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), document)
 
-    outcomes, changes = landed(file, [stream.getvalue()]), told(file, stream.getvalue())
+    outcomes, changes = landed(file, [stream.getvalue()]), reading_of(file, stream.getvalue())
 
     assert outcomes.dead.num_rows == 1
     assert any(isinstance(change, Bad) for change in changes)

@@ -23,13 +23,13 @@ from tests.unit.records.formats.test_cases import OneSchema
 from tests.unit.records.kafka_batches import OneTable, kafka_batch
 
 CASES = [case for case in cases() if case.group != "json"]
-UNKNOWN = "unknown"
+UNKNOWN_ROW = "unknown"
 
 
 def pipeline_of(case: Case) -> Pipeline:
     destination = {"table": "a.b", "columns": {COLUMN: dict(case.column)}}
-    given = {"name": "p", "source": {"topics": ["t"]}, "value": dict(case.value), "destinations": [destination]}
-    return Pipeline.model_validate(given)
+    definition = {"name": "p", "source": {"topics": ["t"]}, "value": dict(case.value), "destinations": [destination]}
+    return Pipeline.model_validate(definition)
 
 
 def landed(case: Case) -> Any:
@@ -38,8 +38,8 @@ def landed(case: Case) -> Any:
     schemas = {} if case.schema is None else {str(case.value["registry"]): OneSchema(case.schema)}
     columns = declared_columns(pipeline.destinations[0])
     outcomes = OneTable(record_spec(pipeline, columns, schemas), 1).decode(kafka_batch([case.data]))
-    of = pipeline.destinations[0].columns[COLUMN].parsed
-    return [*column_values(outcomes.rows.column(COLUMN), of), *outcomes.dead.column("code").to_pylist()]
+    column_type = pipeline.destinations[0].columns[COLUMN].parsed
+    return [*column_values(outcomes.rows.column(COLUMN), column_type), *outcomes.dead.column("code").to_pylist()]
 
 
 def message(data: bytes) -> Message:
@@ -58,29 +58,29 @@ def expected(case: Case) -> Any:
     row = typed(case).record(message(case.data))
     if isinstance(row, Bad):
         return row
-    return UNKNOWN if isinstance(row[0], Bad) else row[0]
+    return UNKNOWN_ROW if isinstance(row[0], Bad) else row[0]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.group}: {case.sent} as {case.declared}")
 def test_verify_reads_a_value_as_the_decoder_does(case: Case) -> None:
     """Both have the same value, or a dead letter, or verify says that it does not know."""
-    (found,), wanted = landed(case), expected(case)
+    (row,), expected_row = landed(case), expected(case)
 
     if case.result is DeadCode.SCHEMA_VIOLATION:
         return  # rules of schemas are not read: verify lets such letters stand
     if isinstance(case.result, DeadCode):
-        assert wanted == UNKNOWN or isinstance(wanted, Bad)
+        assert expected_row == UNKNOWN_ROW or isinstance(expected_row, Bad)
     else:
-        assert wanted == UNKNOWN or repr(wanted) == repr(found)
+        assert expected_row == UNKNOWN_ROW or repr(expected_row) == repr(row)
 
 
 @pytest.mark.parametrize("group", sorted({case.group for case in CASES}))
 def test_most_values_are_known(group: str) -> None:
     """A reading that knows nothing would agree with everything."""
     mine = [case for case in CASES if case.group == group and not isinstance(case.result, DeadCode)]
-    unknown = [case.sent for case in mine if expected(case) == UNKNOWN]
+    unread = [case.sent for case in mine if expected(case) == UNKNOWN_ROW]
 
-    assert len(unknown) <= len(mine) * (0.6 if group == "json-schema" else 0.2), unknown
+    assert len(unread) <= len(mine) * (0.6 if group == "json-schema" else 0.2), unread
 
 
 @pytest.mark.parametrize("group", sorted({case.group for case in CASES}))
@@ -107,9 +107,10 @@ def test_record_within_itself_is_unknown_and_a_type_used_twice_is_not() -> None:
     ]
     schema = json.dumps({"type": "record", "name": "node", "fields": fields})
     columns = {"a": "struct<x: int>", "b": "struct<x: int>", "next": "string"}
-    given = {"name": "p", "source": {"topics": ["t"]}, "value": {"format": "avro", "schema": schema}}
+    definition = {"name": "p", "source": {"topics": ["t"]}, "value": {"format": "avro", "schema": schema}}
     pipeline = Pipeline.model_validate(
-        given | {"destinations": [{"table": "a.b", "columns": {n: {"type": of} for n, of in columns.items()}}]}
+        definition
+        | {"destinations": [{"table": "a.b", "columns": {n: {"type": type_name} for n, type_name in columns.items()}}]}
     )
     expectation = TypedExpectation(pipeline, pipeline.destinations[0].columns)
 
@@ -122,8 +123,14 @@ def test_record_within_itself_is_unknown_and_a_type_used_twice_is_not() -> None:
 @pytest.mark.parametrize(("null_value", "is_filtered"), [("delete", True), ("dead_letter", False)])
 def test_envelope_without_payload_is_a_tombstone(null_value: str, *, is_filtered: bool) -> None:
     """`value.null_value` decides about it, as about a record without value."""
-    given = {"name": "p", "source": {"topics": ["t"]}, "value": {"format": "json-envelope", "null_value": null_value}}
-    pipeline = Pipeline.model_validate(given | {"destinations": [{"table": "a.b", "columns": {"c": {"type": "int"}}}]})
+    definition = {
+        "name": "p",
+        "source": {"topics": ["t"]},
+        "value": {"format": "json-envelope", "null_value": null_value},
+    }
+    pipeline = Pipeline.model_validate(
+        definition | {"destinations": [{"table": "a.b", "columns": {"c": {"type": "int"}}}]}
+    )
     row = TypedExpectation(pipeline, pipeline.destinations[0].columns).record(
         message(b'{"schema": null, "payload": null}')
     )

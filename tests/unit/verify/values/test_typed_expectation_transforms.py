@@ -85,10 +85,11 @@ STEPS: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {
 
 def pipeline_of(steps: list[dict[str, Any]], columns: dict[str, Any]) -> Pipeline:
     declared = {
-        name: {"type": of, "part": "key", "from": "id"} if name == "k" else {"type": of} for name, of in columns.items()
+        name: {"type": type_name, "part": "key", "from": "id"} if name == "k" else {"type": type_name}
+        for name, type_name in columns.items()
     }
-    given = {"name": "p", "source": {"topics": ["orders"]}, "value": {"fields": FIELDS}, "transforms": steps}
-    return Pipeline.model_validate(given | {"destinations": [{"table": "a.b", "columns": declared}]})
+    definition = {"name": "p", "source": {"topics": ["orders"]}, "value": {"fields": FIELDS}, "transforms": steps}
+    return Pipeline.model_validate(definition | {"destinations": [{"table": "a.b", "columns": declared}]})
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -100,12 +101,12 @@ def test_transforms_give_what_the_decoder_gives(name: str) -> None:
     expectation = TypedExpectation(pipeline, columns)
     spec = record_spec(pipeline, declared_columns(pipeline.destinations[0]), {})
     rows = 0
-    for at, value in enumerate(VALUES):
+    for index, value in enumerate(VALUES):
         for header in (None, "test"):
             raw = json.dumps(value).encode()
             headers = [] if header is None else [(header, b"")]
             batch = kafka_batch([raw])
-            cells = pa.array([[{"key": of, "value": text} for of, text in headers]], batch.column("headers").type)
+            cells = pa.array([[{"key": key, "value": text} for key, text in headers]], batch.column("headers").type)
             batch = batch.set_column(batch.schema.names.index("headers"), batch.schema.field("headers"), cells)
             outcomes = OneTable(spec, 1).decode(batch)
             found = list(
@@ -117,9 +118,9 @@ def test_transforms_give_what_the_decoder_gives(name: str) -> None:
             if row is FILTERED:
                 assert (found, len(outcomes.dead)) == ([], 0)
             elif isinstance(row, Bad):
-                assert (found, len(outcomes.dead)) == ([], 1), (at, row)
+                assert (found, len(outcomes.dead)) == ([], 1), (index, row)
             else:
-                assert [repr(row)] == [repr(of) for of in found], (at, header)
+                assert [repr(row)] == [repr(row_found) for row_found in found], (index, header)
                 rows += 1
     assert rows
     assert expectation.unjudged == {}

@@ -181,10 +181,10 @@ def test_a_value_cut_anywhere_is_dead(decode: Any) -> None:
     datum = written(MIXED, GOOD)
     cuts = [datum[:end] for end in range(1, len(datum))]
 
-    found = decode(AvroFormat.of_schema(json.dumps(MIXED)), [*cuts, datum])
+    decoded_data = decode(AvroFormat.of_schema(json.dumps(MIXED)), [*cuts, datum])
 
-    assert found[:-1] == [DeadCode.INVALID_AVRO] * len(cuts)
-    assert isinstance(found[-1], dict)
+    assert decoded_data[:-1] == [DeadCode.INVALID_AVRO] * len(cuts)
+    assert isinstance(decoded_data[-1], dict)
 
 
 @settings(max_examples=100, deadline=None)
@@ -195,9 +195,9 @@ def test_arbitrary_bytes_never_fail_and_good_neighbours_land(values: list[bytes]
     batch = pa.array([datum, *values, datum], pa.binary())
     decoded = AvroFormat.of_schema(json.dumps(MIXED)).decode(batch)
 
-    kept = [at for group in decoded.groups for at in group.positions.to_pylist()]
-    assert sorted([*kept, *decoded.dead]) == list(range(len(batch)))
-    assert {0, len(batch) - 1} <= set(kept)
+    positions = [position for group in decoded.groups for position in group.positions.to_pylist()]
+    assert sorted([*positions, *decoded.dead]) == list(range(len(batch)))
+    assert {0, len(batch) - 1} <= set(positions)
 
 
 DRAWN = st.fixed_dictionaries(

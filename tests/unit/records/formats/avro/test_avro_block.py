@@ -18,13 +18,13 @@ from tests.unit.records.formats.avro_bytes import Bytes, Shape, text
 
 
 def _by_position(decoded: Decoded) -> dict[int, Any]:
-    found: dict[int, Any] = dict(decoded.dead)
+    results: dict[int, Any] = dict(decoded.dead)
     for group in decoded.groups:
         assert group.positions.to_pylist() == sorted(group.positions.to_pylist())
         group.columns.validate(full=True)
         rows = [repr(row) for row in physical_values(group.columns.to_struct_array())]  # NaN equals nothing
-        found |= dict(zip(group.positions.to_pylist(), rows, strict=True))
-    return found
+        results |= dict(zip(group.positions.to_pylist(), rows, strict=True))
+    return results
 
 
 HEAD = b"\xc3\x01schema's"
@@ -40,14 +40,14 @@ def test_columns_and_single_values_agree(seed: int) -> None:
     schema = Shape(rng).any(2) if rng.random() < 0.2 else Shape(rng).record(2, rng.randrange(1, 5))
     head = HEAD if rng.random() < 0.3 else None
     try:
-        made = codec(WriterSchema("AVRO", text(schema)), head)
+        avro_codec = codec(WriterSchema("AVRO", text(schema)), head)
     except Rejection:  # items of no bytes
         return
-    if not isinstance(made, BlockCodec):
+    if not isinstance(avro_codec, BlockCodec):
         return
     made_of = [Bytes(rng).of(schema) for _ in range(rng.choice((MIN_BLOCK_VALUES, 40, 90)))]
     if head is not None:
         made_of = [rng.choice((HEAD + value, HEAD + value, value, HEAD[:-1] + value)) for value in made_of]
     payloads = pa.array([b"before", *made_of, b"behind"], pa.binary()).slice(1, len(made_of))
 
-    assert _by_position(made.decode(payloads)) == _by_position(made.rows.decode(payloads))
+    assert _by_position(avro_codec.decode(payloads)) == _by_position(avro_codec.rows.decode(payloads))

@@ -21,7 +21,11 @@ UNUSABLE, INVALID, TOO_DEEP = DeadCode.UNUSABLE_SCHEMA, DeadCode.INVALID_AVRO, D
 
 def record(name: str, **fields: Any) -> dict[str, Any]:
     """The schema of a record."""
-    return {"type": "record", "name": name, "fields": [{"name": field, "type": of} for field, of in fields.items()]}
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": field, "type": type_name} for field, type_name in fields.items()],
+    }
 
 
 def fixed(size: Any, name: str = "f") -> dict[str, Any]:
@@ -37,13 +41,13 @@ def array(items: Any) -> dict[str, Any]:
 def doubled(count: int) -> dict[str, Any]:
     """A record that holds another one twice, which holds another one twice."""
     schema = record(f"R{count}", x="int")
-    for at in range(count - 1, -1, -1):
-        schema = record(f"R{at}", a=schema, b=f"R{at + 1}")
+    for number in range(count - 1, -1, -1):
+        schema = record(f"R{number}", a=schema, b=f"R{number + 1}")
     return schema
 
 
 DEEP = '{"type":"array","items":' * 5_000 + '"int"' + "}" * 5_000
-NULLS = {f"n{at}": "null" for at in range(4_000)}
+NULLS = {f"n{number}": "null" for number in range(4_000)}
 
 HOSTILE: list[tuple[str, Any, bytes, DeadCode | None]] = [
     ("a size beyond 32 bits", fixed(1 << 31), b"", UNUSABLE),
@@ -55,7 +59,7 @@ HOSTILE: list[tuple[str, Any, bytes, DeadCode | None]] = [
     ("a huge size", record("r", f=fixed((1 << 31) - 1)), b"\0", INVALID),
     (
         "huge sizes of nothing",
-        record("r", **{f"f{at}": ["null", fixed(1 << 24, f"x{at}")] for at in range(50)}),
+        record("r", **{f"f{number}": ["null", fixed(1 << 24, f"x{number}")] for number in range(50)}),
         b"\0" * 50,
         None,
     ),
@@ -70,10 +74,10 @@ HOSTILE: list[tuple[str, Any, bytes, DeadCode | None]] = [
     ("a record within itself", record("r", n=["null", "r"]), b"\2" * 100_000 + b"\0", TOO_DEEP),
     ("a record that is itself", record("r", n="r"), b"", TOO_DEEP),
     ("records doubled", doubled(40), b"", UNUSABLE),
-    ("many fields", record("r", **{f"f{at}": "int" for at in range(100_000)}), b"", UNUSABLE),
+    ("many fields", record("r", **{f"f{number}": "int" for number in range(100_000)}), b"", UNUSABLE),
     ("lists within lists", DEEP, b"", UNUSABLE),
     ("a long name", record("n" * 1_000_000, **{"f" * 1_000_000: "int"}), b"\0", None),
-    ("a large enum", {"type": "enum", "name": "e", "symbols": [f"s{at}" for at in range(99_999)]}, b"\0", None),
+    ("a large enum", {"type": "enum", "name": "e", "symbols": [f"s{number}" for number in range(99_999)]}, b"\0", None),
     ("no symbols", {"type": "enum", "name": "e", "symbols": 5}, b"\0", UNUSABLE),
     ("no fields", {"type": "record", "name": "r", "fields": {"a": 1}}, b"\0", UNUSABLE),
     ("a field twice", {**record("r"), "fields": [{"name": "a", "type": "int"}] * 2}, b"\0\0", UNUSABLE),

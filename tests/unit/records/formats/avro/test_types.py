@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.formats.avro.avro import AvroFormat
-from tests.unit.records.formats.avro_values import ENUM, FIXED, OTHER, RECORD, connect, logical, raw, written
+from tests.unit.records.formats.avro_values import ENUM, FIXED, RECORD, SECOND_RECORD, connect, logical, raw, written
 
 DAY = date(2024, 2, 29)
 NOON = datetime(2024, 2, 29, 12, 0, 0, 123000)
@@ -68,7 +68,7 @@ TYPES: list[tuple[str, Any, Any, pa.DataType, object]] = [
     ),
     (
         "branches of one short name",
-        [RECORD, OTHER],
+        [RECORD, SECOND_RECORD],
         ("m.R", {"x": 3}),
         pa.struct([("n.R", pa.struct([("x", pa.int32())])), ("m.R", pa.struct([("x", pa.int32())]))]),
         {"n.R": None, "m.R": {"x": 3}},

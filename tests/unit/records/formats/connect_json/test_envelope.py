@@ -10,15 +10,7 @@ import pytest
 
 from frazil.records.formats.connect_json.envelope import EnvelopeFormat
 from frazil.records.model.dead_letter import MAX_DEPTH, DeadCode
-from tests.unit.records.formats.envelopes import (
-    GOOD,
-    Schema,
-    bare,
-    decode,
-    envelope,
-    fields,
-    outcomes,
-)
+from tests.unit.records.formats.envelopes import GOOD, Schema, bare, decode, envelope, fields, outcomes
 
 FRAMES: dict[str, tuple[bytes, DeadCode]] = {
     "no bytes": (b"", DeadCode.EMPTY_VALUE),
@@ -123,15 +115,15 @@ def test_types_may_be_nested_to_the_limit_and_no_further() -> None:
 def test_more_schemas_than_are_remembered_are_read() -> None:
     """Forgetting costs time and nothing else."""
     values = [envelope(fields(**{f"f{n}": {"type": "int32"}}), f'{{"f{n}":{n}}}') for n in range(300)]
-    found = outcomes(decode(values))
-    assert found == {n: repr({f"f{n}": n}) for n in range(300)}
+    results = outcomes(decode(values))
+    assert results == {n: repr({f"f{n}": n}) for n in range(300)}
 
 
 def test_format_travels_to_executors() -> None:
     """A copy made from the bytes of a used format decodes alike."""
-    wanted = EnvelopeFormat()
+    expected_format = EnvelopeFormat()
     values = pa.array([GOOD, b"{}"])
-    before = wanted.decode(values)
-    copy = pickle.loads(pickle.dumps(wanted))  # noqa: S301 (made in the line before)
-    assert copy == wanted
+    before = expected_format.decode(values)
+    copy = pickle.loads(pickle.dumps(expected_format))  # noqa: S301 (made in the line before)
+    assert copy == expected_format
     assert outcomes(copy.decode(values)) == outcomes(before)

@@ -61,9 +61,9 @@ def envelopes(draw: st.DrawFn) -> bytes:
 def test_blocks_and_single_values_agree(values: list[bytes]) -> None:
     """Rows, reasons with their texts, and the names of unknown fields are the same, also when beginnings are remembered."""
     fast, exact = EnvelopeFormat(), EnvelopeFormat(blocks=False)
-    wanted = outcomes(exact, values)
-    assert outcomes(fast, values) == wanted
-    assert outcomes(fast, values) == wanted
+    expected_format = outcomes(exact, values)
+    assert outcomes(fast, values) == expected_format
+    assert outcomes(fast, values) == expected_format
 
 
 def test_good_values_are_read_as_a_block_of_each_schema() -> None:

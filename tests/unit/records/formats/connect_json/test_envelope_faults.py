@@ -8,16 +8,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.records.model.dead_letter import DeadCode
-from tests.unit.records.formats.envelopes import (
-    DATA,
-    DEBEZIUM,
-    DECIMAL_2,
-    Schema,
-    bare,
-    fields,
-    named,
-    number,
-)
+from tests.unit.records.formats.envelopes import DATA, DEBEZIUM, DECIMAL_2, Schema, bare, fields, named, number
 
 BAD: dict[str, tuple[Schema | None, str, DeadCode]] = {
     "int8 too great": ({"type": "int8"}, "128", DeadCode.OUT_OF_RANGE),

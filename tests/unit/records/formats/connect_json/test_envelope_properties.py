@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 
 from frazil.records.model.dead_letter import DeadCode
 from frazil.records.model.format import BARE
-from tests.unit.records.formats.envelopes import (
-    DATA,
-    DEBEZIUM,
-    GOOD,
-    Schema,
-    decode,
-    fields,
-    outcomes,
-)
+from tests.unit.records.formats.envelopes import DATA, DEBEZIUM, GOOD, Schema, decode, fields, outcomes
 
 SCALARS = {
     "int32": st.integers(-(1 << 31), (1 << 31) - 1),
@@ -52,12 +44,12 @@ def test_what_a_converter_wrote_comes_back(records: list[tuple[Schema, object]],
         json.dumps({"schema": schema, "payload": payload}, ensure_ascii=ascii_only).encode()
         for schema, payload in records
     ]
-    found = outcomes(decode(values))
+    results = outcomes(decode(values))
     for position, (schema, payload) in enumerate(records):
         if payload is None:
-            assert found[position].code is DeadCode.NULL_VALUE
+            assert results[position].code is DeadCode.NULL_VALUE
         else:
-            assert found[position] == repr(payload if schema["type"] == "struct" else {BARE: payload})
+            assert results[position] == repr(payload if schema["type"] == "struct" else {BARE: payload})
 
 
 JSON = st.recursive(
@@ -75,7 +67,7 @@ ODD_SCHEMAS = st.recursive(
     lambda inner: (
         st.fixed_dictionaries({"type": KINDS, "items": inner, "keys": inner, "values": inner})
         | st.lists(inner, max_size=3).map(
-            lambda found: {"type": "struct", "fields": [f | {"field": str(n)} for n, f in enumerate(found)]}
+            lambda schemas: {"type": "struct", "fields": [f | {"field": str(n)} for n, f in enumerate(schemas)]}
         )
     ),
     max_leaves=4,
@@ -90,5 +82,5 @@ def test_nothing_makes_decoding_fail(records: list[tuple[object, object, bytes, 
     for schema, payload, junk, cut in records:
         raw = json.dumps({"schema": schema, "payload": payload}).encode()
         values += [raw, raw[:cut] + junk + raw[cut:], junk, GOOD]
-    found = outcomes(decode(values))
-    assert all(found[position] == repr({"a": 7}) for position, value in enumerate(values) if value == GOOD)
+    results = outcomes(decode(values))
+    assert all(results[position] == repr({"a": 7}) for position, value in enumerate(values) if value == GOOD)

@@ -194,9 +194,9 @@ def test_value_means_what_its_schema_says(
     schema: Schema | None, payload: str, expected: pa.DataType, value: object
 ) -> None:
     """Each type of Kafka Connect and Debezium lands as what it is, alone and as a field."""
-    found, read = bare(schema, payload)
+    cells, read = bare(schema, payload)
     assert read == value
-    assert found.equals(expected) or pa.types.is_nested(expected)
+    assert cells.equals(expected) or pa.types.is_nested(expected)
     if schema is not None:
         nested = envelope(
             fields(x=fields(y=schema), z={"type": "array", "items": schema}),

@@ -23,8 +23,8 @@ def rows(decoded: Decoded) -> dict[int, Row]:
     (group,) = decoded.groups or (None,)
     if group is None:
         return {}
-    found = zip(*(column.to_pylist() for column in group.columns.columns), strict=True)
-    return dict(zip(group.positions.to_pylist(), found, strict=True))
+    rows = zip(*(column.to_pylist() for column in group.columns.columns), strict=True)
+    return dict(zip(group.positions.to_pylist(), rows, strict=True))
 
 
 def outcome(decoded: Decoded) -> dict[int, object]:
@@ -155,8 +155,8 @@ def test_one_field_may_be_nothing_but_a_line_break() -> None:
 
 def test_message_names_the_actual_value() -> None:
     """Whoever reads the message knows what to look for."""
-    found = decode([b"1,2", b'1,"2"x', b'"' + b"x" * 1000, b"1,2,3,4", b"1,2,3\nrest", b"1,\xff,3"]).dead
-    assert [reason.message[:70] for reason in found.values()] == [
+    dead_values = decode([b"1,2", b'1,"2"x', b'"' + b"x" * 1000, b"1,2,3,4", b"1,2,3\nrest", b"1,\xff,3"]).dead
+    assert [reason.message[:70] for reason in dead_values.values()] == [
         "expected 3 fields, found 2",
         'expected a delimiter or the end at position 5, found text "x"',
         'expected the quote at position 0 to end, found text "\\"' + "x" * 15,
@@ -169,8 +169,8 @@ def test_message_names_the_actual_value() -> None:
 def test_message_counts_the_fields_that_are_too_many() -> None:
     """A line with one more field says so; one of a million is not counted to its end."""
     lines = pa.array([",".join("x" * 19).encode(), b"," * 1_000_000])
-    found = DelimitedFormat(tuple(f"f{at}" for at in range(18))).decode(lines).dead
-    assert [reason.message for reason in found.values()] == [
+    dead_values = DelimitedFormat(tuple(f"f{number}" for number in range(18))).decode(lines).dead
+    assert [reason.message for reason in dead_values.values()] == [
         "expected 18 fields, found 19",
         "expected 18 fields, found at least 1018",
     ]
@@ -178,7 +178,7 @@ def test_message_counts_the_fields_that_are_too_many() -> None:
 
 def test_message_names_the_column_that_differs() -> None:
     """The first name that is missing and the first that is too much: not a list that is cut before them."""
-    names = tuple(f"column_{at}" for at in range(60))
+    names = tuple(f"column_{number}" for number in range(60))
     lines = [
         [*names[:40], "column_forty", *names[41:]],
         [*names, "one_more"],
@@ -221,9 +221,9 @@ def test_ambiguous_separators_are_refused(options: dict[str, object]) -> None:
 
 def test_format_travels_to_executors() -> None:
     """A copy made from its bytes decodes alike."""
-    wanted = DelimitedFormat(("a", "b"), escape="\\")
-    copy = pickle.loads(pickle.dumps(wanted))  # noqa: S301 (made in the line before)
-    assert copy == wanted
+    expected_format = DelimitedFormat(("a", "b"), escape="\\")
+    copy = pickle.loads(pickle.dumps(expected_format))  # noqa: S301 (made in the line before)
+    assert copy == expected_format
     assert rows(copy.decode(pa.array([b"1,2"]))) == {0: ("1", "2")}
 
 

@@ -195,9 +195,9 @@ def test_value_that_violates_its_schema_is_a_dead_letter(
     values = [HEAD + f'{{"f": {value}}}'.encode(), HEAD + b"{}"]
 
     for decoder, code in ((JsonSchemaFormat(schemas), valid), (JsonSchemaFormat(schemas, validate=False), converted)):
-        found = decode(decoder, values)
-        assert (found[0] if isinstance(found[0], DeadCode) else None) is code
-        assert found[1] == ({"f": None} if code is not DeadCode.UNUSABLE_SCHEMA else code)
+        results = decode(decoder, values)
+        assert (results[0] if isinstance(results[0], DeadCode) else None) is code
+        assert results[1] == ({"f": None} if code is not DeadCode.UNUSABLE_SCHEMA else code)
 
 
 @pytest.mark.parametrize("draft", ["04", "06", "07"])
@@ -302,10 +302,10 @@ class One:
 def test_a_value_cut_anywhere_is_dead(decode: Any) -> None:
     """No prefix of an object is one."""
     raw = HEAD + b'{"f": [1.5, null]}'
-    found = decode(JsonSchemaFormat(One()), [raw[:end] for end in range(len(raw) + 1)])
+    results = decode(JsonSchemaFormat(One()), [raw[:end] for end in range(len(raw) + 1)])
 
-    assert all(isinstance(code, DeadCode) for code in found[:-1])
-    assert found[-1] == {"f": [1.5, None]}
+    assert all(isinstance(code, DeadCode) for code in results[:-1])
+    assert results[-1] == {"f": [1.5, None]}
 
 
 NOISE = st.binary(max_size=40) | st.from_regex(r'\{"f": ?[\[\]{}0-9a-z",.:-]{0,20}\}', fullmatch=True).map(str.encode)
@@ -319,6 +319,6 @@ def test_arbitrary_bytes_never_fail_and_good_neighbours_land(values: list[bytes]
     batch = pa.array([good, *(HEAD + value for value in values), good], pa.binary())
     decoded = JsonSchemaFormat(One()).decode(batch)
 
-    kept = [at for group in decoded.groups for at in group.positions.to_pylist()]
-    assert sorted([*kept, *decoded.dead]) == list(range(len(batch)))
-    assert {0, len(batch) - 1} <= set(kept)
+    positions = [position for group in decoded.groups for position in group.positions.to_pylist()]
+    assert sorted([*positions, *decoded.dead]) == list(range(len(batch)))
+    assert {0, len(batch) - 1} <= set(positions)

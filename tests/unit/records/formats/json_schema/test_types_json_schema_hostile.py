@@ -22,7 +22,9 @@ VIOLATION, UNUSABLE = DeadCode.SCHEMA_VIOLATION, DeadCode.UNUSABLE_SCHEMA
 
 def doubled(keyword: str, count: int = 40) -> dict[str, Any]:
     """A schema of which each part applies the next one twice: its rules are two to the power of `count`."""
-    parts: dict[str, Any] = {f"a{at}": {keyword: [{"$ref": f"#/definitions/a{at + 1}"}] * 2} for at in range(count)}
+    parts: dict[str, Any] = {
+        f"a{number}": {keyword: [{"$ref": f"#/definitions/a{number + 1}"}] * 2} for number in range(count)
+    }
     return {"$ref": "#/definitions/a0", "definitions": {**parts, f"a{count}": {"type": "string"}}}
 
 
@@ -49,7 +51,7 @@ def nested(levels: int) -> dict[str, Any]:
 SELF = {"$ref": "#"}
 OBJECTS = [{"a": number} for number in range(20_000)]
 LINKS: dict[str, Any] = {
-    f"a{at}": {"anyOf": [{"type": "null"}, {"$ref": f"#/definitions/a{at + 1}"}]} for at in range(4_000)
+    f"a{number}": {"anyOf": [{"type": "null"}, {"$ref": f"#/definitions/a{number + 1}"}]} for number in range(4_000)
 }
 
 HOSTILE: list[tuple[str, Any, Any, DeadCode | None]] = [
@@ -64,7 +66,12 @@ HOSTILE: list[tuple[str, Any, Any, DeadCode | None]] = [
         VIOLATION,
     ),
     ("a huge pattern", {"pattern": "((a{1000}){1000}){1000}"}, "a", UNUSABLE),
-    ("huge patterns", {"properties": {f"a{at}": {"pattern": f"[\\w{at}]{{900}}"} for at in range(999)}}, {}, UNUSABLE),
+    (
+        "huge patterns",
+        {"properties": {f"a{number}": {"pattern": f"[\\w{number}]{{900}}"} for number in range(999)}},
+        {},
+        UNUSABLE,
+    ),
     ("a text without end", {"pattern": "(x|xx|y){1,200}z"}, "xy" * 100_000, VIOLATION),
     ("a slow format", {"format": "email"}, "a@" + "a." * 100_000, None),
     *((f"doubled {word}", doubled(word), 1, UNUSABLE) for word in ("anyOf", "allOf", "oneOf")),
@@ -73,8 +80,13 @@ HOSTILE: list[tuple[str, Any, Any, DeadCode | None]] = [
     ("items to compare, one twice", {"uniqueItems": True}, [*OBJECTS, OBJECTS[-1]], VIOLATION),
     ("an enum of objects", {"items": {"enum": OBJECTS}}, OBJECTS, UNUSABLE),
     ("an enum of kinds", {"items": {"enum": [*range(9_999), "x"]}}, [*range(9_999)], UNUSABLE),
-    ("a large enum", {"items": {"enum": [f"v{at}" for at in range(99_999)]}}, ["v99998"] * 9_999, None),
-    ("dependencies", {"items": {"dependencies": {f"a{at}": ["b"] for at in range(9_999)}}}, [{}] * 9_999, UNUSABLE),
+    ("a large enum", {"items": {"enum": [f"v{number}" for number in range(99_999)]}}, ["v99998"] * 9_999, None),
+    (
+        "dependencies",
+        {"items": {"dependencies": {f"a{number}": ["b"] for number in range(9_999)}}},
+        [{}] * 9_999,
+        UNUSABLE,
+    ),
     ("itself", SELF, 1, None),
     ("itself in itself", {"allOf": [SELF], "type": "string"}, 1, VIOLATION),
     ("not itself", {"not": SELF}, 1, VIOLATION),
@@ -160,7 +172,7 @@ def test_a_number_of_any_length_is_compared(number: str, schemas: Any, decode: A
 
 def test_value_too_large_for_its_rules_is_dead_and_names_both(schemas: Any) -> None:
     """Rules times bytes are bounded; a smaller value of the same schema lands."""
-    schemas.add(1, "JSON", json.dumps({"items": {"anyOf": [{"const": str(at)} for at in range(1_000)]}}))
+    schemas.add(1, "JSON", json.dumps({"items": {"anyOf": [{"const": str(number)} for number in range(1_000)]}}))
     large = HEAD + json.dumps(["0"] * 30_000).encode()
     decoder = JsonSchemaFormat(schemas)
 
@@ -173,7 +185,7 @@ def test_value_too_large_for_its_rules_is_dead_and_names_both(schemas: Any) -> N
 
 def test_violation_under_many_rules_is_dead_without_a_place(schemas: Any) -> None:
     """To look for the place costs much more than the verdict."""
-    schemas.add(1, "JSON", json.dumps({"items": {"anyOf": [{"const": str(at)} for at in range(300)]}}))
+    schemas.add(1, "JSON", json.dumps({"items": {"anyOf": [{"const": str(number)} for number in range(300)]}}))
     (reason,) = JsonSchemaFormat(schemas).decode(pa.array([HEAD + b'["x"]'])).dead.values()
 
     assert (reason.code, reason.path) == (VIOLATION, "")

@@ -76,9 +76,9 @@ def test_messages_of_the_reference_serializer_land_by_their_index(schemas: Any, 
     """First, later and nested messages of one file, and another writer schema, in one batch."""
     context = SerializationContext("t", MessageField.VALUE)
 
-    def framed(sent: Any) -> bytes:
-        serializer = ProtobufSerializer(type(sent), schemas.client, {"use.deprecated.format": False})
-        return bytes(serializer(sent, context))
+    def framed(protobuf_message: Any) -> bytes:
+        serializer = ProtobufSerializer(type(protobuf_message), schemas.client, {"use.deprecated.format": False})
+        return bytes(serializer(protobuf_message, context))
 
     small = 'syntax = "proto3"; package p; message A { message B { message C { int32 x = 1; } } } message D { string s = 1; }'
     grown = small.replace("string s = 1;", "string s = 1; bool n = 2;").replace("package p", "package q")
@@ -97,9 +97,9 @@ def test_messages_of_the_reference_serializer_land_by_their_index(schemas: Any, 
 
 def test_a_schema_kept_as_descriptor_finds_the_files_that_it_imports(schemas: Any, decode: Any) -> None:
     """The reference registers descriptors, whose well-known imports are not among the references."""
-    sent = message(s="x", ts={"seconds": 1}, cd={"value": b"\x7b", "scale": 2})
-    serializer = ProtobufSerializer(type(sent), schemas.client, {"use.deprecated.format": False})
-    (row,) = decode(ProtobufFormat(schemas), [serializer(sent, SerializationContext("t", MessageField.VALUE))])
+    sent_message = message(s="x", ts={"seconds": 1}, cd={"value": b"\x7b", "scale": 2})
+    serializer = ProtobufSerializer(type(sent_message), schemas.client, {"use.deprecated.format": False})
+    (row,) = decode(ProtobufFormat(schemas), [serializer(sent_message, SerializationContext("t", MessageField.VALUE))])
 
     assert (row["s"], row["ts"], row["cd"]) == ("x", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), Decimal("1.23"))
 
@@ -129,8 +129,8 @@ def test_a_message_cut_anywhere_is_dead_or_a_message_of_fewer_fields(decode: Any
     raw = good()
     (whole,) = decode(decoder(), [raw])
 
-    for found in decode(decoder(), [raw[:end] for end in range(len(raw))]):
-        assert found is DeadCode.INVALID_PROTOBUF or all(found[n] in (whole[n], UNSET.get(n)) for n in whole)
+    for result in decode(decoder(), [raw[:end] for end in range(len(raw))]):
+        assert result is DeadCode.INVALID_PROTOBUF or all(result[n] in (whole[n], UNSET.get(n)) for n in whole)
 
 
 @settings(max_examples=100, deadline=None)
@@ -140,6 +140,6 @@ def test_arbitrary_bytes_never_fail_and_good_neighbours_land(values: list[bytes]
     batch = pa.array([good(), *values, good()], pa.binary())
     decoded = decoder().decode(batch)
 
-    kept = [at for group in decoded.groups for at in group.positions.to_pylist()]
-    assert sorted([*kept, *decoded.dead]) == list(range(len(batch)))
-    assert {0, len(batch) - 1} <= set(kept)
+    positions = [position for group in decoded.groups for position in group.positions.to_pylist()]
+    assert sorted([*positions, *decoded.dead]) == list(range(len(batch)))
+    assert {0, len(batch) - 1} <= set(positions)

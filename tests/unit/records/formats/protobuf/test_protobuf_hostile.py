@@ -19,21 +19,28 @@ PROTO3: Final = 'syntax = "proto3";\n'
 
 def chain(count: int, *fields: str) -> str:
     """Messages of which each holds the next one."""
-    held = [" ".join(f"M{at + 1} {field} = {n};" for n, field in enumerate(fields, 1)) for at in range(count)]
-    parts = "".join(f"message M{at} {{ {body} }}\n" for at, body in enumerate(held))
+    fields_of_messages = [
+        " ".join(f"M{number + 1} {field} = {n};" for n, field in enumerate(fields, 1)) for number in range(count)
+    ]
+    parts = "".join(f"message M{index} {{ {body} }}\n" for index, body in enumerate(fields_of_messages))
     return f"{PROTO3}{parts}message M{count} {{ int32 x = 1; }}"
 
 
 def nested(count: int) -> str:
     """Messages that are declared within each other."""
-    return PROTO3 + "".join(f"message M{at} {{ int32 x = 1; " for at in range(count)) + "}" * count
+    return PROTO3 + "".join(f"message M{number} {{ int32 x = 1; " for number in range(count)) + "}" * count
 
 
 HOSTILE: list[tuple[str, str, bytes, DeadCode | None]] = [
     ("a chain of messages", chain(3_000, "a"), b"", UNUSABLE),
     ("messages doubled", chain(40, "a", "b"), b"", UNUSABLE),
     ("messages nested", nested(5_000), b"", UNUSABLE),
-    ("many messages", PROTO3 + "".join(f"message M{at} {{ int32 a = 1; }}\n" for at in range(9_999)), b"", None),
+    (
+        "many messages",
+        PROTO3 + "".join(f"message M{number} {{ int32 a = 1; }}\n" for number in range(9_999)),
+        b"",
+        None,
+    ),
     ("a file of this machine", PROTO3 + 'import "/etc/hostname"; message M { int32 a = 1; }', b"", UNUSABLE),
     ("a file outside", PROTO3 + 'import "../../../etc/hostname"; message M { int32 a = 1; }', b"", UNUSABLE),
     ("a circle of imports", PROTO3 + 'import "a.proto"; message M { int32 a = 1; }', b"", UNUSABLE),
@@ -71,7 +78,7 @@ def test_every_record_of_a_hostile_schema_has_an_outcome(
     text: str, value: bytes, code: DeadCode | None, schemas: Any, decode: Any
 ) -> None:
     """A row or a dead letter; messages of another schema land, and no file is read but those of the schema."""
-    circle = (f'{PROTO3}import "{other}.proto"; message {other.upper()} {{}}' for other in "ba")
+    circle = (f'{PROTO3}import "{name}.proto"; message {name.upper()} {{}}' for name in "ba")
     schemas.add(1, "PROTOBUF", text, *map(NamedSchema, ("a.proto", "b.proto"), circle))
     schemas.add(2, "PROTOBUF", PROTO3 + "message Good { int32 x = 1; }")
 

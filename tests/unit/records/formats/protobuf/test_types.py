@@ -85,9 +85,9 @@ def test_each_kind_of_field_lands_as_what_it_means(
 
 def test_a_struct_is_json_text(decode: Any) -> None:
     """Free-form messages keep their names and values."""
-    sent = message()
-    sent.st.update({"a": [1.5, None, {"b": "ü"}]})
-    (row,) = decode(decoder(), [sent.SerializeToString()])
+    sent_message = message()
+    sent_message.st.update({"a": [1.5, None, {"b": "ü"}]})
+    (row,) = decode(decoder(), [sent_message.SerializeToString()])
 
     assert json.loads(row["st"]) == {"a": [1.5, None, {"b": "ü"}]}
 
@@ -122,7 +122,7 @@ def test_values_that_no_column_holds_are_dead(name: str, value: object, code: De
 )
 def test_bytes_that_are_no_message_are_dead(raw: bytes, decode: Any) -> None:
     """Bad text, cut fields, unknown wire types; the neighbour lands."""
-    found = decode(decoder(), [raw, message(s="x").SerializeToString()])
+    results = decode(decoder(), [raw, message(s="x").SerializeToString()])
 
-    assert found[0] is DeadCode.INVALID_PROTOBUF
-    assert found[1]["s"] == "x"
+    assert results[0] is DeadCode.INVALID_PROTOBUF
+    assert results[1]["s"] == "x"

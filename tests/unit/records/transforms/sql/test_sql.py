@@ -58,8 +58,8 @@ def test_expressions_give_one_row_for_each(select: str, expected: object):
     """Fields, Kafka's coordinates and DuckDB's functions; `*` stands for the fields only."""
     done = run(Sql(select), frame_of(ROWS, SHAPE))
 
-    found = done.frame.value.to_pylist()
-    assert [row if wanted else None for row, wanted in zip(found, expected, strict=True)] == expected
+    rows = done.frame.value.to_pylist()
+    assert [row if is_kept else None for row, is_kept in zip(rows, expected, strict=True)] == expected
     assert done.frame.value.schema == Sql(select).check(SHAPE)
 
 
@@ -104,10 +104,10 @@ TYPES = [
 @pytest.mark.parametrize(("expression", "kind", "value"), TYPES)
 def test_types_that_come_back_are_types_of_records(expression: str, kind: pa.DataType, value: object):
     """Wide enough for each value, and known to tables."""
-    found = run(Sql(f"{expression} AS x"), frame_of(ROWS, SHAPE)).frame.value
+    evaluated = run(Sql(f"{expression} AS x"), frame_of(ROWS, SHAPE)).frame.value
 
-    assert found.schema.field("x").type == kind
-    assert found["x"].to_pylist() == [value] * 3
+    assert evaluated.schema.field("x").type == kind
+    assert evaluated["x"].to_pylist() == [value] * 3
 
 
 def test_uuids_within_structs_pass_also_where_no_row_is_left():
@@ -115,18 +115,18 @@ def test_uuids_within_structs_pass_also_where_no_row_is_left():
     ids = pa.array([UUID(int=1).bytes, None], pa.binary(16)).cast(pa.uuid())
     frame = frame_of_array("s", pa.StructArray.from_arrays([ids], names=["u"]))
 
-    found = [run(Sql("s, s.u AS u, {'v': s.u} AS w", where), frame).frame.value for where in (None, "false")]
+    evaluated = [run(Sql("s, s.u AS u, {'v': s.u} AS w", where), frame).frame.value for where in (None, "false")]
 
-    assert found[0].to_pylist()[0] == {"s": {"u": UUID(int=1)}, "u": UUID(int=1), "w": {"v": UUID(int=1)}}
-    assert [found[1].num_rows, found[1].schema == found[0].schema] == [0, True]
+    assert evaluated[0].to_pylist()[0] == {"s": {"u": UUID(int=1)}, "u": UUID(int=1), "w": {"v": UUID(int=1)}}
+    assert [evaluated[1].num_rows, evaluated[1].schema == evaluated[0].schema] == [0, True]
 
 
 def test_lists_of_fixed_length_are_lists():
     """Tables have no other."""
-    found = run(Sql("[1, 2]::UTINYINT[2] AS x"), frame_of(ROWS, SHAPE)).frame.value
+    evaluated = run(Sql("[1, 2]::UTINYINT[2] AS x"), frame_of(ROWS, SHAPE)).frame.value
 
-    assert pa.types.is_list(found.schema.field("x").type)
-    assert found["x"].to_pylist() == [[1, 2]] * 3
+    assert pa.types.is_list(evaluated.schema.field("x").type)
+    assert evaluated["x"].to_pylist() == [[1, 2]] * 3
 
 
 REFUSED = [
@@ -225,9 +225,9 @@ def test_a_condition_that_fails_kills_its_row_only_and_spares_rows_it_excludes()
 @pytest.mark.parametrize("where", ["k = 'n' AND t::INT > 5", "k <> 'o' AND (t = 'y' OR t::INT > 5)"])
 def test_records_left_out_stay_left_out_beside_a_failure(where: str):
     """After one row fails, conditions of the others are still evaluated from left to right, however many may fail."""
-    others: list[dict[str, object]] = [{"t": "x", "k": "o"}] * 12
+    neighbours: list[dict[str, object]] = [{"t": "x", "k": "o"}] * 12
 
-    done = run(Sql("t::INT AS n", where), frame_of([{"t": "x", "k": "n"}, *others, {"t": "7", "k": "n"}]))
+    done = run(Sql("t::INT AS n", where), frame_of([{"t": "x", "k": "n"}, *neighbours, {"t": "7", "k": "n"}]))
 
     assert (set(done.dead), done.filtered) == ({0}, set(range(1, 13)))
 
@@ -385,9 +385,9 @@ BOUNDED = [
 @pytest.mark.parametrize("select", GROWING)
 def test_expression_with_an_unbounded_result_is_refused(select: str):
     """DuckDB's memory limit does not hold for results of functions: validate refuses them, and says how to limit them."""
-    for asked in (Sql(select), Sql("*", f"({select}) IS NULL"))[: 1 if " AS " in select else 2]:
+    for query in (Sql(select), Sql("*", f"({select}) IS NULL"))[: 1 if " AS " in select else 2]:
         with pytest.raises(Terminal, match=r"expected at most|expected a text with widths|uses|repeats") as refused:
-            asked.check(WIDE)
+            query.check(WIDE)
         assert refused.value.next_step.startswith(("write", "use", "name"))
 
 

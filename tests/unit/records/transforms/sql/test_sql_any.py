@@ -17,10 +17,10 @@ def test_outcomes_do_not_depend_on_neighbours(texts: list, with_where: bool):
     transform = Sql("t::INT AS n", "t::INT > 5 OR t IS NULL" if with_where else None)
     alone = [run(transform, frame_of([{"t": text}], pa.schema([("t", pa.string())]))) for text in texts]
 
-    together = run(transform, frame_of([{"t": text} for text in texts], pa.schema([("t", pa.string())])))
+    at_once = run(transform, frame_of([{"t": text} for text in texts], pa.schema([("t", pa.string())])))
 
-    assert together.frame.positions.to_pylist() == [at for at, one in enumerate(alone) if len(one.frame)]
-    assert dead_messages(together) == {at: one.dead[0].message for at, one in enumerate(alone) if one.dead}
+    assert at_once.frame.positions.to_pylist() == [index for index, one in enumerate(alone) if len(one.frame)]
+    assert dead_messages(at_once) == {index: one.dead[0].message for index, one in enumerate(alone) if one.dead}
 
 
 @settings(max_examples=60)
