@@ -194,15 +194,9 @@ def test_rows_of_postgresql_land_once(
         assert run("changes").records == 2
         assert run("every").records == 6
 
-    sent_values = values(cluster, capture_named(new_project, "changes"))
-    assert [(row["id"], row["name"]) for row in sent_values] == [
-        (0, "n"),
-        (1, "n"),
-        (2, "n"),
-        (3, "tie"),
-        (1, "changed"),
-    ]
-    assert sent_values[0] == {
+    records = values(cluster, capture_named(new_project, "changes"))
+    assert [(row["id"], row["name"]) for row in records] == [(0, "n"), (1, "n"), (2, "n"), (3, "tie"), (1, "changed")]
+    assert records[0] == {
         "id": 0, "name": "n", "changed_at": "2026-03-01T12:00:00.000001Z", "price": "1.10", "tags": ["a", "b"],
     }  # fmt: skip
     logs = "".join(path.read_text(errors="replace") for path in new_project.home.root.rglob("*.log"))

@@ -66,7 +66,7 @@ from frazil.runtime.airflow_login import any_api
 from frazil.runtime.home import Home
 from frazil.runtime.java import ivy_jar
 from frazil.verify.kafka import Registries
-from frazil.verify.values.formats import _maker
+from frazil.verify.values.formats import _reader_maker
 
 doors = {
     "airflow": lambda: any_api(Home.resolve()),
@@ -77,7 +77,7 @@ doors = {
     "msk": lambda: msk_iam(""),
     "postgres": lambda: Lake("lake", "postgresql+psycopg2://h/lake", None, {})._open(),
     "production": lambda: require("production", "the production profile"),
-    "protobuf": lambda: _maker("protobuf"),
+    "protobuf": lambda: _reader_maker("protobuf", truncates=False),
     "registry": lambda: Registries({"main": None})("main"),
     "spark": ivy_jar,
     "sql": connection,
