@@ -182,8 +182,8 @@ def refuse_other_key(pipeline: Pipeline, table: str, metadata: TableMetadata) ->
         Terminal: It has such rows.
     """
     property_ = IDENTIFIER_KEY.format(pipeline.name)
-    past_key = _recorded_key(pipeline, table, metadata)
-    if past_key is None or not _has_rows(metadata):
+    past_key = _recorded_key(pipeline, table, metadata) if _has_rows(metadata) else None
+    if past_key is None:
         return
     current_key = pipeline.destination(table).identifier if pipeline.destination(table).is_merged else ()
     if sorted(past_key) == sorted(current_key):

@@ -157,6 +157,8 @@ def test_key_property_that_was_mistyped_is_named(lake: PipelineCatalog, text: st
     create(lake)
     name = IDENTIFIER_KEY.format("customers")
     lake.load_table(TABLE).transaction().set_properties({name: text}).commit_transaction()
+    refuse_other_key(pipeline(identifier=["id"]), TABLE, lake.load_table(TABLE).metadata)  # no rows: any key will do
+    lake.load_table(TABLE).append(pa.table({"town": ["a"], "id": [1], "name": ["b"]}, _rows(lake)))
     expected = f"table {TABLE}: property {re.escape(name)} is not readable"
     with pytest.raises(Terminal, match=expected):
         refuse_other_key(pipeline(identifier=["id"]), TABLE, lake.load_table(TABLE).metadata)
