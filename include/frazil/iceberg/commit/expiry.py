@@ -173,22 +173,25 @@ class Retention:
         return self.keep if self.keep is not None else number_property(properties, _KEEP, 1)
 
 
-def number_property(properties: Mapping[str, str], key: str, default: int) -> int:
-    """The number in a table property.
+def number_property(properties: Mapping[str, str], key: str, default: int, table: str | None = None) -> int:
+    """The number in a table property. With `table`, the error names the table.
 
     Raises:
         Terminal: It is no number.
     """
     text = properties.get(key, str(default))
     if not (text.isdecimal() and len(text) <= _DIGITS):
-        raise _unreadable(key, text, "a number")
+        raise _unreadable(key, text, "a number", table)
     return int(text)
 
 
-def _unreadable(key: str, text: str, expected: str) -> Terminal:
+def _unreadable(key: str, text: str, expected: str, table: str | None = None) -> Terminal:
+    subject = "table property" if table is None else f"table {table}: property"
     return BAD_TABLE_PROPERTY.terminal(
-        f"table property {key} is {text[:100]!r}, expected {expected}",
-        next_step="unset it; it was probably edited by hand",
+        f"{subject} {key} is {text[:100]!r}, expected {expected}",
+        next_step="unset it; it was probably edited by hand"
+        if table is None
+        else "correct it, also in the pipeline file if that sets it; or unset it",
     )
 
 

@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import NotRequired, TypedDict, TypeVar
 
 import msgspec
 from pyiceberg.table.metadata import TableMetadata
@@ -252,13 +252,24 @@ def manifest_path(table: Table, pipeline: str, mark: BatchMark) -> str:
     return metadata_path(table, f"frazil-{pipeline}-{mark.n}-{mark.batch}.json")
 
 
-def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, dict[str, Any]]:
+class LedgerTable(TypedDict):
+    """A table in the ledger's property: its UUID, its mark, its role, and when an edit added it."""
+
+    uuid: str
+    n: int
+    batch: str
+    epoch: int
+    role: str
+    since: NotRequired[str | None]
+
+
+def ledger_tables(metadata: TableMetadata, pipeline: str, table: str) -> dict[str, LedgerTable]:
     """Table -> its UUID and mark, from the ledger; empty before the first batch.
 
     A rollback of the ledger removes none: the tables still have their data.
     """
     key = TABLES_KEY.format(pipeline)
-    return decode_property(_newest_value(metadata, key, table) or "{}", key, table, dict[str, dict[str, Any]])
+    return decode_property(_newest_value(metadata, key, table) or "{}", key, table, dict[str, LedgerTable])
 
 
 def made_tables(metadata: TableMetadata, pipeline: str, table: str) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
         Terminal: A property for the size of files is no number.
     """
     properties, schema, snapshot = metadata.properties, metadata.schema(), table.current_snapshot()
-    target = number_property(properties, "write.target-file-size-bytes", _DEFAULT_TARGET)
+    target = number_property(properties, "write.target-file-size-bytes", _DEFAULT_TARGET, name)
     with translated(f"reading manifests of table {name}"):
         manifests = snapshot.manifests(table.io) if snapshot is not None else []
         files = _FileCounter(metadata, target)
@@ -142,7 +142,7 @@ def inspect(name: str, table: Table, metadata: TableMetadata, most_files: int = 
         position_deletes=files.deletes[DataFileContent.POSITION_DELETES],
         equality_deletes=files.deletes[DataFileContent.EQUALITY_DELETES],
         manifests=len(manifests),
-        manifests_needed=_needed(manifests, properties),
+        manifests_needed=_needed(manifests, properties, name),
         is_sorted=bool(metadata.sort_order().fields) if metadata.sort_orders else False,
         time_field=files.time[1] if files.time else None,
         is_sample=read < listed,
@@ -205,9 +205,9 @@ def _rows_counted(metadata: TableMetadata) -> int | None:
     return None if youngest is None else _rows(youngest)
 
 
-def _needed(manifests: list[ManifestFile], properties: Mapping[str, str]) -> int:
+def _needed(manifests: list[ManifestFile], properties: Mapping[str, str], table: str) -> int:
     """How many manifests of the target size would suffice: data files, delete files and partition specs have their own."""
-    target = number_property(properties, "commit.manifest.target-size-bytes", _MANIFEST_TARGET)
+    target = number_property(properties, "commit.manifest.target-size-bytes", _MANIFEST_TARGET, table)
     kinds: dict[tuple[ManifestContent, int], int] = {}
     for manifest in manifests:
         kinds[manifest.content, manifest.partition_spec_id] = (

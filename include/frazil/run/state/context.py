@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -121,7 +122,9 @@ def _possible_keys(lake: PipelineCatalog, pipeline: Pipeline, name: str) -> Iter
     table = lake.catalog_of(name).find_table(name)
     if table is not None:
         yield identifier_columns(table)
-        yield tuple(_recorded_key(pipeline, name, table.metadata) or ())
+        # A mistyped property must not keep a decided batch from being finished: `refuse_other_key` names it afterwards.
+        with suppress(Terminal):
+            yield tuple(_recorded_key(pipeline, name, table.metadata) or ())
 
 
 def _recorded_key(pipeline: Pipeline, table: str, metadata: TableMetadata) -> list[str] | None:
@@ -182,8 +185,8 @@ def refuse_other_key(pipeline: Pipeline, table: str, metadata: TableMetadata) ->
         Terminal: It has such rows.
     """
     property_ = IDENTIFIER_KEY.format(pipeline.name)
-    past_key = _recorded_key(pipeline, table, metadata)
-    if past_key is None or not _has_rows(metadata):
+    past_key = _recorded_key(pipeline, table, metadata) if _has_rows(metadata) else None
+    if past_key is None:
         return
     current_key = pipeline.destination(table).identifier if pipeline.destination(table).is_merged else ()
     if sorted(past_key) == sorted(current_key):

@@ -8,7 +8,14 @@ from frazil.batch.position import BatchMark
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.catalog import Lake
 from frazil.iceberg.commit.commit import commit, snapshot_time
-from frazil.iceberg.commit.summary_state import SummaryValue, landed_snapshot, mirror, summary_value_or_refuse
+from frazil.iceberg.commit.summary_state import (
+    TABLES_KEY,
+    SummaryValue,
+    landed_snapshot,
+    ledger_tables,
+    mirror,
+    summary_value_or_refuse,
+)
 from frazil.iceberg.ledger.ledger import UNPARTITIONED
 from frazil.iceberg.schema.schema import declared_schema
 from tests.unit.iceberg.orders import KEY, TABLE, batch, commit_batches, destination, foreign_append, ids, mark, rows
@@ -222,6 +229,17 @@ def test_property_edited_by_hand_is_refused(orders: Lake, text: str) -> None:
     expire(orders, ours)
     with pytest.raises(Terminal, match=f"property {KEY} is not readable"):
         held_by(orders)
+
+
+@pytest.mark.parametrize(
+    "entry", ["{}", '{"uuid":"u","n":"1","batch":"b","epoch":0,"role":"destination"}', '"u"', '{"uuid":"u","n":1}']
+)
+def test_ledger_entry_edited_by_hand_is_refused(orders: Lake, entry: str) -> None:
+    """A field that is gone or has another type is told by the property's name, and not by a stack trace."""
+    key = TABLES_KEY.format("p")
+    set_property(orders, key, mirror(f'{{"shop.a":{entry}}}', 1))
+    with pytest.raises(Terminal, match=f"property {key} is not readable"):
+        ledger_tables(orders.load_table(TABLE).metadata, "p", TABLE)
 
 
 def test_two_pipelines_in_one_table_keep_their_own_positions(orders: Lake) -> None:

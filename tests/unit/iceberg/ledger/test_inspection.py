@@ -67,7 +67,7 @@ def test_size_that_is_no_number_is_named(lake: Lake, key: str) -> None:
     """A person wrote a unit: maintenance tells which property it is, and ends with no stack trace."""
     make_table(lake)
     lake.load_table(TABLE).transaction().set_properties({key: "512MB"}).commit_transaction()
-    with pytest.raises(Terminal, match=f"table property {key} is '512MB', expected a number"):
+    with pytest.raises(Terminal, match=f"table {TABLE}: property {key} is '512MB', expected a number"):
         inspected(lake)
 
 
