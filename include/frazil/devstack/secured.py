@@ -133,7 +133,7 @@ class Secured:
 
 def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path | None = None) -> Secured:
     """Make what a secured broker needs, or find it where an earlier call made it. New users get a password and a certificate."""
-    require("production", "a broker with certificates")
+    require("devstack", "a broker with certificates")
     from frazil.devstack.certificates import Authority
 
     private_folder(folder)
