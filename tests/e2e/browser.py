@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.embedded import Embedded
+from frazil.runtime import airflow_login
+from frazil.runtime.home import Home
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, FrameLocator, Page
@@ -45,20 +46,17 @@ def opened_browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def window_of(browser: Browser, embedded: Embedded) -> Iterator[Page]:
+def window_of(browser: Browser, home: Home) -> Iterator[Page]:
     """A window of somebody who logged in. A script that fails, or that a page must not run, fails the test."""
-    home = embedded.project.home
     window = browser.new_page(base_url=home.airflow_url, viewport={"width": 1440, "height": 900})
     window.set_default_timeout(PAGE_MS)
-    console_lines: list[str] = []
-    window.on("pageerror", lambda error: console_lines.append(str(error)))
-    window.on(
-        "console", lambda line: console_lines.append(line.text) if "Content Security Policy" in line.text else None
-    )
-    log_in(window, home.airflow_user, embedded.api._password)
+    said: list[str] = []
+    window.on("pageerror", lambda error: said.append(str(error)))
+    window.on("console", lambda line: said.append(line.text) if "Content Security Policy" in line.text else None)
+    log_in(window, home.airflow_user, airflow_login.credentials(home).password)
     yield window
     window.close()
-    assert console_lines == []
+    assert said == []
 
 
 def log_in(page: Page, user: str, password: str) -> None:

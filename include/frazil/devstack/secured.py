@@ -133,7 +133,7 @@ class Secured:
 
 def secured(folder: Path, sasl: int, ssl: int, users: Iterable[str], keys: Path | None = None) -> Secured:
     """Create certificates and passwords of a secured broker, unless an earlier call did. New users get both."""
-    require("production", "a broker with certificates")
+    require("devstack", "a broker with certificates")
     from frazil.devstack.certificates import Authority
 
     private_folder(folder)

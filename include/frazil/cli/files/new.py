@@ -50,7 +50,9 @@ def new(  # noqa: PLR0913 - the options of a command
     topic: Annotated[str, typer.Option("--topic", metavar="TOPIC", help="Topic to read.", show_default=False)],
     table: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="Table of the pipeline, with its namespace.", show_default="default.NAME"),
+        typer.Option(
+            "--table", metavar="TABLE", help="Table of the pipeline, with its namespace.", show_default="default.NAME"
+        ),
     ] = None,
     cluster: ClusterName = None,
     catalog: Annotated[
@@ -341,7 +343,8 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder of the project.")] = Path(),
     *,
     kafka: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Your broker.", show_default="the one of frazil up")
+        str | None,
+        typer.Option("--kafka", metavar="HOST:PORT", help="Your broker.", show_default="the one of frazil up"),
     ] = None,
 ) -> None:
     """Create a project: settings, a pipeline, the DAG file, schemas for editors, .gitignore. Existing files stay.

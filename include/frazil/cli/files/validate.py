@@ -28,6 +28,7 @@ def validate(
     diff: Annotated[
         str | None,
         typer.Option(
+            "--diff",
             metavar="REVISION",
             help="Also show what the files change against a branch, tag or commit.",
             show_default=False,

@@ -31,7 +31,9 @@ Generate = Annotated[Literal["pizzas", "payments"] | None, typer.Option(help="Se
 Count = Annotated[int | None, typer.Option(min=1, help="Number of generated records.")]
 Broken = Annotated[int, typer.Option(min=0, max=1000, help="Broken records in every thousand generated ones.")]
 Seed = Annotated[int | None, typer.Option(help="The same seed generates the same records.", show_default="random")]
-Lines = Annotated[Path | None, typer.Option(metavar="LINES", help="Send each line of this file as one record.")]
+Lines = Annotated[
+    Path | None, typer.Option("--file", metavar="LINES", help="Send each line of this file as one record.")
+]
 Headers = Annotated[
     list[str] | None,
     typer.Option("--header", metavar="NAME=TEXT", help="Add this header to each record. May be repeated."),

@@ -204,6 +204,7 @@ def run(  # noqa: PLR0913 - the options of a command
     stay: Annotated[
         str | None,
         typer.Option(
+            "--stay",
             metavar="DURATION",
             help="Keep running for this time, such as 10m, and land a batch at each interval of the pipeline.",
             show_default="run once",
