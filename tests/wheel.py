@@ -148,9 +148,9 @@ _PRIVATE = ("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-us
 """A shell whose mounts nobody else has."""
 
 
-def _hide_checkout(*kept: Path) -> str:
+def _hide_checkout(*visible: Path) -> str:
     """Commands that lay an empty folder over the checkout, with those of these folders that lie in it."""
-    places = {path: Path("/mnt") / path.relative_to(ROOT) for path in kept if path.is_relative_to(ROOT)}
+    places = {path: Path("/mnt") / path.relative_to(ROOT) for path in visible if path.is_relative_to(ROOT)}
     binds = [f"mkdir -p '{place}' && mount --bind '{path}' '{place}'" for path, place in places.items()]
     return "\n".join(["mount -t tmpfs none /mnt", *binds, f"mount --rbind /mnt '{ROOT}'"])
 

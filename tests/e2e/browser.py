@@ -50,13 +50,13 @@ def window_of(browser: Browser, home: Home) -> Iterator[Page]:
     """A window of somebody who logged in. A script that fails, or that a page must not run, fails the test."""
     window = browser.new_page(base_url=home.airflow_url, viewport={"width": 1440, "height": 900})
     window.set_default_timeout(PAGE_MS)
-    said: list[str] = []
-    window.on("pageerror", lambda error: said.append(str(error)))
-    window.on("console", lambda line: said.append(line.text) if "Content Security Policy" in line.text else None)
+    messages: list[str] = []
+    window.on("pageerror", lambda error: messages.append(str(error)))
+    window.on("console", lambda line: messages.append(line.text) if "Content Security Policy" in line.text else None)
     log_in(window, home.airflow_user, airflow_login.credentials(home).password)
     yield window
     window.close()
-    assert said == []
+    assert messages == []
 
 
 def log_in(page: Page, user: str, password: str) -> None:
