@@ -29,9 +29,9 @@ MASK = "***"
 _SECRET_MARKS = ("user.info", "password", "secret", "token")
 """Parts of the names of secret properties: `basic.auth.user.info`, `ssl.key.password`, `bearer.auth.token`, …"""
 
-_PASSWORDS = (re.compile(r"(?://|^)[^/?#:]*:([^/?#]+)@"), re.compile(r"(?://|^)[^/:]*:([^/@]+)@"))
-"""Find the password in an address: it ends at the last @, or has a ? or # that should be written as %3F or %23. (Python's own parser
-of addresses fails on malformed ones.) An address of a proxy may lack its scheme, by mistake."""
+_PASSWORD = re.compile(r"(?://|^(?!\w+://))[^/:]*:(.+)@")
+"""Finds the password in an address: up to the last @, since people forget to write /, ?, # and @ of a password as %2F and so on.
+(Python's own parser of addresses fails on malformed ones.) An address of a proxy may lack its scheme, by mistake."""
 
 _SHOWN_CHARACTERS = 300
 """Most characters of a client's message. It is cut after its secrets are masked, since half a secret would not be found."""
@@ -76,7 +76,7 @@ class Registry:
                 yield value
                 yield from value.split(":", 1)[1:]  # of `user:password`, the password alone, too
         for text in (*self.urls, *map(str, self.properties.values())):  # a proxy has an address, too
-            for password in (found for pattern in _PASSWORDS for found in pattern.findall(text)):
+            for password in _PASSWORD.findall(text):
                 yield from (password, unquote(password))
 
 

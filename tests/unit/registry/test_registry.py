@@ -41,6 +41,7 @@ def test_client_messages_are_cleared_of_secrets(message: str) -> None:
         pytest.param(Registry("main", "https://me:hunter@2way@one.example"), id="password with @"),
         pytest.param(Registry("main", "https://me:hunter#2way@one.example"), id="password with #"),
         pytest.param(Registry("main", "https://me:hunter?2way@one.example"), id="password with ?"),
+        pytest.param(Registry("main", "https://me:hunter/2way@one.example"), id="password with /"),
         pytest.param(Registry("main", "https://m?e:hunter2@one.example"), id="user with ?"),
         pytest.param(Registry("main", "https://a", {"proxy": "http://me:hunter2@proxy:3128"}), id="proxy"),
         pytest.param(Registry("main", "https://a", {"proxy": "me:hunter2@proxy:3128"}), id="proxy without scheme"),
