@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,34 @@ def test_restarted_triggerer_does_not_trigger_again(monkeypatch: pytest.MonkeyPa
 
     assert calls(monkeypatch, store, [backlog(0, 60), backlog(0, 60)], []) == [60]
     assert calls(monkeypatch, store, [backlog(0, 90), backlog(0, 90)], []) == []
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"epoch": 0},
+        {"epoch": 0, "ends": 3, "at": 1.0},
+        {"epoch": 0, "ends": {"orders/0": 60}, "at": "2026-05-01T10:00:00"},
+        {"epoch": 0, "ends": {"orders/0": [0, 60]}, "at": 9e9},
+        "call",
+    ],
+)
+def test_unreadable_stored_call_does_not_end_trigger(monkeypatch: pytest.MonkeyPatch, stored: object) -> None:
+    """Another version wrote it: it counts as none, and the next call replaces it."""
+    store = Store(call=stored)
+
+    assert calls(monkeypatch, store, [backlog(0, 60), backlog(0, 60)], []) == [60]
+    assert store["call"]["ends"] == {"orders/0": 60}
+
+
+def test_triggerer_loads_trigger_without_pipeline_models() -> None:
+    """It imports the module in its event loop, where all other triggers wait for it."""
+    code = (
+        "import sys, frazil_airflow.project.lag_trigger; print('frazil.pipeline.models.pipeline_file' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert shown.stdout.splitlines()[-1] == "False"
 
 
 def test_no_run_is_triggered_beside_running_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ Verdict = Problem | Literal["unknown"] | None
 
 _NEXT = "\n  next: "
 _RETENTION_PART = 4
-"""The alert comes at the latest when one part in so many of the retention is left, even if `retention_left` is longer."""
+"""The alert comes no earlier than when one part in so many of the retention is left, even if `retention_left` is longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -466,8 +466,13 @@ class TriggeredRun:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> TriggeredRun:
-        """Read `to_json`."""
-        return cls(body["epoch"], dict(body["ends"]), body["at"])
+        """Read what `to_json` returned.
+
+        Raises:
+            KeyError, TypeError, ValueError: Another version of Frazil wrote it.
+        """
+        ends = {place: int(end) for place, end in dict(body["ends"]).items()}
+        return cls(int(body["epoch"]), ends, float(body["at"]))
 
     def is_open(self, backlog: Backlog, instant: float) -> bool:
         """Whether the triggered run has not read its records yet."""

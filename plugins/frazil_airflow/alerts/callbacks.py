@@ -160,7 +160,7 @@ _REASONS = {
 
 
 def deadline(project: Project, pipeline: Flow) -> DeadlineAlert | None:
-    """Return the deadline for runs of a pipeline or capture: its `fresh_within`, plus the session's length; None without alerts."""
+    """Return the deadline for runs of a pipeline or capture: its `fresh_within` plus the session's length; None without it or alerts."""
     alerts = pipeline.alerts
     if project.settings.alerts is None or alerts is False or alerts.fresh_within is None:
         return None

@@ -16,7 +16,6 @@ from asgiref.sync import sync_to_async
 
 from frazil.batch.plan import Backlog, Threshold, TriggeredRun
 from frazil.errors import FrazilError
-from frazil_airflow.project.run_request import CURRENT_STATES
 
 if TYPE_CHECKING:
     from frazil.monitor.watch import ProjectFiles
@@ -111,7 +110,10 @@ class LagTrigger(BaseEventTrigger):
         return waiting if waiting.reaches(threshold) else None
 
     def _count_current_runs(self) -> int:
+        # Imported in a thread, too: with it come the models of pipeline files.
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+        from frazil_airflow.project.run_request import CURRENT_STATES
 
         return RuntimeTaskInstance.get_dr_count(self.dag_id, states=list(CURRENT_STATES))
 

@@ -97,7 +97,7 @@ def outcome_task(pipeline: Pipeline, **kwargs: Any) -> BaseOperator:
         doc_md="Reads the job's outcome from storage: its result, or its error, with which this task fails.",
         python_callable=outcome,
         op_args=[pipeline.name, _PULLED.format(_ORDER), _PULLED.format(_ATTEMPT)],
-        trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,  # if `plan` was skipped, nothing succeeded, so this is skipped, too
+        trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS,  # of `plan` and the job: if `plan` failed, nothing succeeded
         **kwargs,
     )
 

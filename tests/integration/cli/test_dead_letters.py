@@ -136,7 +136,7 @@ def test_dead_letters_above_tolerance_are_published_and_reported(place: Any) -> 
     assert "1 of 2 records" in result["tolerance_exceeded"][0]
     looked = json.loads(look.stdout)
     assert looked["too_many_dead"] is None
-    assert "would publish this and say loudly" in looked["remarks"][-1]
+    assert "would publish this, with an alert" in looked["remarks"][-1]
 
 
 def test_log_holds_no_secret(place: Any) -> None:

@@ -190,10 +190,8 @@ def docs_of(field: pa.Field, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
     """Yield path and doc of a field, and of the fields inside it, where they have a doc; `path` leads to the field's parent."""
     if encoded := (field.metadata or {}).get(_DOC):
         yield (*path, field.name), encoded.decode()
-    plain_data_type = plain_type(field.type)
-    names = {Kind.LIST: ("element",), Kind.MAP: ("key", "value")}.get(kind_of(plain_data_type))
-    for index, child in enumerate(child_fields(plain_data_type)):
-        yield from docs_of(child if names is None else child.with_name(names[index]), (*path, field.name))
+    for child in child_fields(plain_type(field.type)):
+        yield from docs_of(child, (*path, field.name))
 
 
 STANDS_IN: Final = b"frazil.stands_in"

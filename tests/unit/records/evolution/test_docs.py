@@ -15,6 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from frazil.batch.facts import Staged
 from frazil.batch.schema_change import SchemaChange
+from frazil.records.casting.source import docs_of, with_doc
 from frazil.records.evolution.infer import FieldBudget
 from frazil.records.evolution.schema_requests import SchemaRequests, merge_changes
 from frazil.records.formats.protobuf.schema import Schema
@@ -137,6 +138,12 @@ def test_new_columns_have_docs_of_their_schema(
     assert {path: doc for change in from_executor for path, doc in change.docs} == DOCS
     assert landed.codes == []
     assert len(landed.rows) == 1
+
+
+def test_doc_of_the_values_of_a_map_is_theirs() -> None:
+    """Iceberg calls them `value`."""
+    amounts = pa.field("m", pa.map_(pa.string(), with_doc(pa.field("value", pa.int32()), "in cents")))
+    assert list(docs_of(amounts)) == [(("m", "value"), "in cents")]
 
 
 def test_docs_do_not_depend_on_which_records_come_first() -> None:
