@@ -61,7 +61,7 @@ def calls(
         return event
 
     monkeypatch.setattr(LagTrigger, "_enough", look)
-    monkeypatch.setattr(LagTrigger, "_at_work", lambda _: at_work.pop(0) if at_work else 0)
+    monkeypatch.setattr(LagTrigger, "_count_current_runs", lambda _: at_work.pop(0) if at_work else 0)
     trigger = LagTrigger("orders", "ingest__orders", 50, None, every)
     trigger.asset_state_store = store  # type: ignore[assignment]
     found: list[int] = []
@@ -161,8 +161,8 @@ def test_rotated_secret_reaches_trigger(
     secret.write_text("password=hunter1\n")
     settings.write_text(SETTINGS.replace("SECRET", str(secret)))
     monkeypatch.setenv("FRAZIL_SETTINGS", str(settings))
-    monkeypatch.setattr("frazil.monitor.watch.LOOK_SECONDS", 0)
-    monkeypatch.setattr(LagTrigger, "_at_work", lambda _: 0)
+    monkeypatch.setattr("frazil.monitor.watch.CHECK_SECONDS", 0)
+    monkeypatch.setattr(LagTrigger, "_count_current_runs", lambda _: 0)
     lag_trigger._shared_project_files.cache_clear()
 
     class Watch:
@@ -171,13 +171,13 @@ def test_rotated_secret_reaches_trigger(
         def __init__(self, project: Project, _: Pipeline) -> None:
             self.project = project
 
-        def look(self, _: Threshold) -> Backlog:
+        def measure(self, _: Threshold) -> Backlog:
             if self.project.cluster("local").properties["sasl.password"] != "hunter2":
                 secret.write_text("password=hunter2\n# rotated\n")
                 raise INTERNAL.terminal("the broker did not accept the credentials")
             return backlog(0, 60)
 
-    monkeypatch.setattr("frazil.report.lag.Watch", Watch)
+    monkeypatch.setattr("frazil.report.lag.LagWatch", Watch)
     trigger = LagTrigger("orders", "ingest__orders", 50, None, 0.0)
     trigger.asset_state_store = Store()  # type: ignore[assignment]
 
@@ -215,7 +215,7 @@ def test_triggers_of_one_process_share_one_catalog(
     monkeypatch: pytest.MonkeyPatch, write_pipeline: Callable[..., Path]
 ) -> None:
     """All triggers of a process look with one project, so with one catalog's connections; a changed file gives them a new one."""
-    monkeypatch.setattr("frazil.monitor.watch.LOOK_SECONDS", 0)
+    monkeypatch.setattr("frazil.monitor.watch.CHECK_SECONDS", 0)
     write_pipeline("orders")
     lag_trigger._shared_project_files.cache_clear()
     projects: list[Project] = []
@@ -228,10 +228,10 @@ def test_triggers_of_one_process_share_one_catalog(
             projects.append(project)
             self.project = project
 
-        def look(self, _: Threshold) -> Backlog:
+        def measure(self, _: Threshold) -> Backlog:
             return backlog(0, 1)
 
-    monkeypatch.setattr("frazil.report.lag.Watch", Watch)
+    monkeypatch.setattr("frazil.report.lag.LagWatch", Watch)
     triggers = [LagTrigger("orders", "ingest__orders", 50, None, 0.0) for _ in range(3)]
 
     for trigger in (*triggers, *triggers):
