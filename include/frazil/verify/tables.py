@@ -354,7 +354,7 @@ def _foreign_topics(metadata: TableMetadata, pipeline: Pipeline, table: str) -> 
             position = _property_position(metadata, key, table)
             topics.update(() if position is None else position.topics)
         elif name != pipeline.name and f"{prefix}." == _TOPICS:
-            topics.update(_property_value(metadata, key, table, json.loads) or ())
+            topics.update(_property_value(metadata, key, table, _names) or ())
     return frozenset(topics)
 
 
@@ -365,8 +365,14 @@ def _finished_by_mark(metadata: TableMetadata, pipeline: Pipeline) -> int | None
 
 def _created_tables(ledger: Table, pipeline: Pipeline) -> tuple[str, ...]:
     """Names of the tables that a pipeline created, whether or not its present file would."""
-    names = _property_value(ledger.metadata, _CREATED + pipeline.name, pipeline.ledger_table, json.loads)
-    return tuple(names or ())
+    return _property_value(ledger.metadata, _CREATED + pipeline.name, pipeline.ledger_table, _names) or ()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError("expected a list of names")
+    return tuple(names)
 
 
 def _property_value(metadata: TableMetadata, key: str, table: str, parse: Callable[[str], T]) -> T | None:
@@ -380,7 +386,7 @@ def _property_value(metadata: TableMetadata, key: str, table: str, parse: Callab
         return None
     try:
         return parse(str(json.loads(text)["value"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BAD_STATE.terminal(
             f"property {key} of {table} can't be read: {text[:200]!r}", next_step=_EDITED
         ) from error

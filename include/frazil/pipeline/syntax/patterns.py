@@ -29,12 +29,12 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 def cache_short(function: Call) -> Call:
-    """Decorate a function of texts: results for short texts are cached."""
+    """Decorate a function of texts: results are cached if the last text is short, which records bring."""
     cached = lru_cache(_CACHE_SIZE)(function)
 
     @wraps(function)
     def call(*texts: str) -> Any:
-        return (cached if sum(map(len, texts)) <= _MAX_CACHED else function)(*texts)
+        return (cached if len(texts[-1]) <= _MAX_CACHED else function)(*texts)
 
     return cast("Call", call)
 

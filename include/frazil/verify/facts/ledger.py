@@ -156,7 +156,11 @@ def read_batches(rows: Iterable[Mapping[str, Any]], ledger: str) -> list[Batch]:
     """
     try:
         ordered = sorted(rows, key=lambda row: (row["n"], row["role"] != "destination", row["table"]))
-    except (ValueError, TypeError) as error:  # `destination_view` reads ranges, which somebody may have edited
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # `destination_view` reads ranges, which somebody may have edited
         raise BAD_STATE.terminal(f"ledger {ledger} can't be read: {error}", next_step=_EDITED_HINT) from error
     return [_batch(n, list(batch_rows), ledger) for n, batch_rows in groupby(ordered, key=lambda row: row["n"])]
 
@@ -187,12 +191,18 @@ def _batch(n: int, rows: list[Mapping[str, Any]], ledger: str) -> Batch:
             lost=_removed(first.get("lost") or "[]"),
             dead_codes=None if first["kind"] == "dead_letters" else json.loads(first.get("dead_codes") or "null"),
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise BAD_STATE.terminal(f"{where} can't be read: {error}", next_step=_EDITED_HINT) from error
 
 
 def _ranges(text: str | None) -> tuple[Range, ...] | None:
-    return None if text is None else tuple(Range(*parts) for parts in json.loads(text))
+    if text is None:
+        return None
+    ranges = tuple(Range(*parts) for parts in json.loads(text))
+    for r in ranges:
+        if type(r.topic) is not str or any(type(number) is not int for number in (r.partition, r.start, r.end)):
+            raise TypeError("expected ranges of a topic and three numbers")
+    return ranges
 
 
 def _removed(text: str) -> tuple[Removal, ...]:

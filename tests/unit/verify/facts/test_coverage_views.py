@@ -92,3 +92,13 @@ def test_damaged_ranges_of_a_shared_batch_are_named(column: str) -> None:
 
     with pytest.raises(Terminal, match="the ledger can't be read"):
         views_of("a.three", row)
+
+
+@pytest.mark.parametrize("column", ["ranges", "skipped"])
+@pytest.mark.parametrize("text", ['[["t", 0, "a", "b"]]', '[["t", 0, null, 3]]', '[[["t"], 0, 1, 2]]', "[" * 100_000])
+def test_ranges_of_no_numbers_are_named(column: str, text: str) -> None:
+    """They are JSON of the right length, and would end the check later, with a stack trace."""
+    row = batch(1, "ingest", 5, 9, table="a.one", table_written=4, table_dead=0, **{column: text})
+
+    with pytest.raises(Terminal, match="can't be read"):
+        views_of("a.one", row)
