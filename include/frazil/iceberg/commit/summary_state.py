@@ -23,7 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from frazil.batch.manifest import Manifest
-from frazil.batch.position import BatchMark, is_whole_position
+from frazil.batch.position import MALFORMED, BatchMark, is_whole_position
 from frazil.error_codes import BAD_STATE, MANIFEST_FOREIGN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import HOURLY_TAG, Table, metadata_path, read_text
@@ -388,7 +388,7 @@ def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
     try:
         body = json.loads(text)
         return str(body["value"]), int(body["snapshot"])
-    except (ValueError, KeyError, TypeError) as error:
+    except MALFORMED as error:
         raise BAD_STATE.terminal(
             f"table {table}: property {key} is not readable: {text[:200]!r}",
             next_step="it was probably edited by hand: copy its text from the newest metadata file of the table that has it readable",
