@@ -354,7 +354,7 @@ def parse_offsets(text: str, source: str) -> Target:
     try:
         offsets = {str(topic): _by_partition(partitions) for topic, partitions in json.loads(text).items()}
         return Target("offsets", offsets=offsets)
-    except (ValueError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise BAD_ARGUMENT.terminal(
             f"{source} holds no offsets: {error}",
             next_step='expected topic -> partition -> offset, such as {"orders": {"0": 1200, "1": 1180}}',

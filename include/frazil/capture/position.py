@@ -114,7 +114,7 @@ class CapturePosition:
             reset = body.pop("reset")
             if version == _VERSION:
                 return cls(**body, reset=None if reset is None else _read_reset(reset))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BAD_CAPTURE_POSITION.terminal(
                 f"the stored position can't be read: {error}",
                 next_step="find out what else writes to the topic of positions",

@@ -79,4 +79,4 @@ def test_job_that_fails_at_once_keeps_its_message(place: Place, local: bool) -> 
     assert code == 78, outcome
     assert "nobody" in outcome
     with pytest.raises(Terminal, match="nobody"):
-        handover.take(INTERNAL.retryable("it left nothing"))
+        handover.take_result(INTERNAL.retryable("it left nothing"))

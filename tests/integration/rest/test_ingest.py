@@ -134,10 +134,10 @@ def test_driver_and_who_waits_for_it_load_the_ledger_once_each(
     at_work, ends = Event(), Event()
 
     def work() -> None:
-        with order.beating():
+        with order.heartbeats():
             at_work.set()
             ends.wait(10.0)
-            order.leave(Outcome(result="9"))
+            order.write_outcome(Outcome(result="9"))
 
     driver = Thread(target=work)
     driver.start()

@@ -154,13 +154,13 @@ def test_order_and_outcome_in_a_bucket_survive_lost_answers(s3_shop: MakeShop) -
     handover.hand_over("{}", outlives=True)
     driver = Handover.from_arguments(project, "ingest", handover.arguments)
     assert driver.read_order() == ("{}", True)
-    driver.leave(Outcome(result="1,000 rows"))
+    driver.write_outcome(Outcome(result="1,000 rows"))
     (key,) = (key for key in shop.objects() if handover.attempt in key)
     text = shop.server.files().open_input_stream(key).read().decode()
 
     assert shop.proxy.unused == 0
     assert shop.server.properties(shop.server.port)["s3.secret-access-key"] not in text
-    assert handover.take(INTERNAL.retryable("lost")) == "1,000 rows"
+    assert handover.take_result(INTERNAL.retryable("lost")) == "1,000 rows"
     assert not [key for key in shop.objects() if "-job-" in key]
 
 

@@ -107,6 +107,7 @@ def test_file_of_offsets_is_read_by_partition_or_order(text: str, offsets: dict[
         '{"orders": {"0": true}}',
         '{"orders": {"0": null}}',
         '{"orders": [1, null]}',
+        pytest.param("[" * 100_000, id="nested"),
     ],
 )
 def test_damaged_file_of_offsets_is_refused(text: str) -> None:

@@ -109,6 +109,7 @@ def test_position_survives_json() -> None:
         (POSITION.to_json().replace('"v":1', '"v":2'), "of version 2"),
         ("[]", "can't be read"),
         ("{", "can.t be read"),
+        ("[" * 100_000, "can't be read"),
     ):
         with pytest.raises(Terminal, match=message):
             CapturePosition.from_json(text)

@@ -24,7 +24,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from frazil.batch.manifest import Manifest
-from frazil.batch.position import BatchMark, is_whole_position
+from frazil.batch.position import MALFORMED, BatchMark, is_whole_position
 from frazil.error_codes import BAD_STATE, MANIFEST_FOREIGN, TABLE_ROLLED_BACK
 from frazil.errors import Terminal
 from frazil.iceberg.catalog.table import HOURLY_TAG, Table, metadata_path, read_text
@@ -393,7 +393,7 @@ def _read_mirror(text: str, key: str, table: str) -> tuple[str, int]:
     try:
         body = json.loads(text)
         return str(body["value"]), int(body["snapshot"])
-    except (ValueError, KeyError, TypeError) as error:
+    except MALFORMED as error:
         raise _unreadable(text, key, table) from error
 
 
@@ -405,7 +405,7 @@ def decode_property(text: str, key: str, table: str, form: type[T]) -> T:
     """
     try:
         return msgspec.json.decode(text, type=form)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _unreadable(text, key, table) from error
 
 

@@ -29,12 +29,12 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 def cache_short(function: Call) -> Call:
-    """Decorate a function of texts: results are cached if the last text is short, which records bring."""
+    """Decorate a function of texts: results are cached unless a text is long. A pattern, the first of several, may be long."""
     cached = lru_cache(_CACHE_SIZE)(function)
 
     @wraps(function)
     def call(*texts: str) -> Any:
-        return (cached if len(texts[-1]) <= _MAX_CACHED else function)(*texts)
+        return (cached if max(map(len, texts[1:] or texts)) <= _MAX_CACHED else function)(*texts)
 
     return cast("Call", call)
 

@@ -216,7 +216,10 @@ def test_removed_property_keeps_the_position(orders: Lake) -> None:
     assert value.snapshot_id == ours
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"snapshot":"x","value":1}', '{"value":"{}"}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", "null", '{"snapshot":"x","value":1}', '{"value":"{}"}', pytest.param("[" * 100_000, id="nested")],
+)
 def test_property_edited_by_hand_is_refused(orders: Lake, text: str) -> None:
     """A property that is not ours any more stops the pipeline, whether it is needed or only compared."""
     (ours,) = commit_batches(orders, 1)
