@@ -241,7 +241,7 @@ def _exit_on_signals() -> None:
 
 def _report_failure(label: str, message: str, next_step: str | None, code: int, *, debug: bool) -> int:
     if debug:
-        traceback.print_exc()
+        console.err().print(traceback.format_exc().rstrip(), soft_wrap=True)
     console.show_failure(label, message, next_step)
     try:
         sys.stdout.flush()

@@ -211,7 +211,7 @@ def dead_letters(keys: ConnectorKeys) -> dict[str, Any]:
     else:
         why = "dead_letters.tolerance: all, for conversion to columns and routing too, where the sink's task fails; none is lost"
         keys.report("errors.tolerance", "changed", why)
-    if (keys.get("errors.log.enable") or "").lower() == "true":
+    if keys.is_true("errors.log.enable"):
         letters["log"] = True
         keys.report("errors.log.enable", "carried", "dead_letters.log")
     else:

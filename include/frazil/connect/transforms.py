@@ -144,6 +144,7 @@ def _step(keys: ConnectorKeys, alias: str, predicates: dict[str, dict[str, Any] 
             for option in ("type", *options):
                 keys.report(prefix + option, "changed", "it is for tombstones, which are dropped before transforms")
             return None
+        keys.report(f"{prefix}negate", "changed", "it is for records with a value, as all are that transforms see")
         when = None
     transform_class, _, part = class_name.partition("$")
     if (definition := _BY_CLASS.get(transform_class.replace(_TABULAR, SINK))) is None:
@@ -390,7 +391,12 @@ def key_decoding(keys: ConnectorKeys, worker: ConnectorKeys, value: Decoding, *,
     """The key `key` of the pipeline file; None if no transform works on keys, or they can't be decoded."""
     origin = keys if "key.converter" in keys else worker
     converter, options = origin.get("key.converter") or "", origin.below("key.converter.")
+    value_options = (keys if "value.converter" in keys else worker).below("value.converter.")
+    # A pipeline reads keys and values from one registry, with one login.
+    shares_registry = all(value_options.get(name) == text for name, text in options.items())
     key_format = _key_format(origin, converter, options, value) if needed else None
+    if key_format is not None and "registry" in key_format and not shares_registry:
+        key_format = None
     message = "key" if key_format else "no effect"
     if not needed:
         message = "keys are not decoded: no transform needs them, and dead letters keep their bytes"

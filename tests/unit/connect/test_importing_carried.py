@@ -363,10 +363,10 @@ def test_assumed_role_and_foreign_login_class_are_left_to_hand() -> None:
     assert any("token provider" in (finding.by_hand or "") for finding in own.findings)
 
 
-@pytest.mark.parametrize(("value", "expected"), [("true", "carried"), ("false", "changed")])
+@pytest.mark.parametrize(("value", "expected"), [("true", "carried"), ("false", "changed"), ("yes", "refused")])
 def test_log_of_errors_is_reported_as_it_is_set(value: str, expected: str) -> None:
     """A log that the pipeline file switches on is carried over."""
     connector = imported({"errors.log.enable": value})
 
     assert outcome(connector, "errors.log.enable") == expected
-    assert connector.pipeline["dead_letters"].get("log", False) == (value == "true")
+    assert connector.pipeline.get("dead_letters", {}).get("log", False) == (value == "true")

@@ -158,6 +158,10 @@ def test_registry_keys_are_decoded_if_values_have_the_same_registry() -> None:
     assert imported(values | keys | needed).pipeline["key"] == {"format": "avro", "registry": "registry"}
     other = {"key.converter.schema.registry.url": "https://other.example.org"}
     assert "key" not in imported(values | keys | other | needed).pipeline
+    login = {"key.converter.basic.auth.user.info": "a:b", "key.converter.basic.auth.credentials.source": "USER_INFO"}
+    assert "key" not in imported(values | keys | login | needed).pipeline
+    same_login = {f"value.{name.removeprefix('key.')}": text for name, text in login.items()}
+    assert imported(values | keys | login | same_login | needed).pipeline["key"]["registry"] == "registry"
 
 
 def test_negated_predicate_is_reported_as_carried() -> None:
@@ -167,3 +171,5 @@ def test_negated_predicate_is_reported_as_carried() -> None:
 
     assert outcome(imported(config), "transforms.f.negate") == "carried"
     assert outcome(imported(alone | {"transforms.d.negate": "true"}), "transforms.d.negate") == "changed"
+    tombstones, _ = STEPS["all but tombstones"]
+    assert outcome(imported(tombstones), "transforms.h.negate") == "changed"

@@ -271,5 +271,5 @@ def _confirm_start(project: "Project", chosen: "Capture", start: str, *, yes: bo
     present = (
         "it has no position" if position is None else f"its position is transaction {position.n} of {position.topic}"
     )
-    typer.echo(f"{chosen.name}: {present}; it would continue from: {start}", err=True)
+    console.err().print(f"{chosen.name}: {present}; it would continue from: {start}", soft_wrap=True)
     confirm(yes=yes)
