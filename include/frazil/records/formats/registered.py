@@ -195,7 +195,7 @@ class RowCodec:
                 unknown_fields[position] = value.unknown_fields
             rows.append(value.value if isinstance(value, Incomplete) else value)
             positions.append(position)
-            if step.is_full(self.cells.total):
+            if step.add_cells(self.cells.total):
                 groups += self._groups(rows, positions)
                 step.hold(groups[-1].columns)
                 rows, positions = [], []

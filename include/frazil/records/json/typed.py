@@ -435,7 +435,7 @@ class JsonValues:
             except Rejection as verdict:
                 dead[position] = verdict.reason
                 continue
-            if step.is_full(self._exact.cells.total):
+            if step.add_cells(self._exact.cells.total):
                 blocks.append(self._block(rows, positions, unknown_names))
                 step.hold(blocks[-1].rows)
                 rows, positions, unknown_names = [], [], {}

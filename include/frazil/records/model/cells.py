@@ -94,7 +94,7 @@ class CellCount:
         self.total, self._limit = 0, max(MAX_CELLS, size)
 
     def add(self, cells: int) -> None:
-        """Count cells.
+        """Add cells of the present value.
 
         Raises:
             Rejection: TOO_WIDE.
@@ -112,8 +112,8 @@ class StepSize:
         self._cells = 0
         self._bytes = 0
 
-    def is_full(self, cells: int) -> bool:
-        """Add cells that are Python objects; return whether columns must be made of them now."""
+    def add_cells(self, cells: int) -> bool:
+        """Add cells that are Python objects now. Return whether they are so many that columns must be made of them."""
         self._cells += cells
         return self._cells > STEP_CELLS
 

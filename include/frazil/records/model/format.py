@@ -86,7 +86,7 @@ JSON: Final = "json"
 
 @dataclass(frozen=True, slots=True)
 class FormatSpec:
-    """A format with its options: plain data, because executors get it. This class itself is `JSON`, or a format of another package.
+    """A format with its options: plain data, because it is sent to executors. An instance of this base class is `JSON`.
 
     Each other format is a subclass in the `__init__` of its package below `frazil.records.formats`. From it come keys of pipeline
     files with their checks, docs and JSON Schema, while a DAG is parsed and without Arrow.
@@ -94,7 +94,7 @@ class FormatSpec:
     Attributes:
         name: Its name in pipeline files.
         source: Source of writer schemas, if values name theirs.
-        truncates: Whether times are truncated to microseconds; else more digits make the value a dead letter.
+        truncates: The option `sub_micros`: whether times are truncated to microseconds; else more digits make the value a dead letter.
         framing: How values name their schema, if there is a `source`.
     """
 
@@ -108,7 +108,7 @@ class FormatSpec:
     remark: ClassVar[str] = "an object of the declared columns"
     """Text after its name in the docs."""
     shared_keys: ClassVar[tuple[str, ...]] = ("fields", "duplicate_keys", "sub_micros")
-    """Keys of pipeline files that it shares with other formats."""
+    """Keys of pipeline files that several formats have. The file's check refuses such a key for a format that does not list it here."""
     converters: ClassVar[tuple[str, ...]] = ()
     """The converter class of Kafka Connect for each of its names."""
     is_text: ClassVar[bool] = False
@@ -216,9 +216,10 @@ class Format(Protocol):
 
         Columns have these types, in any nesting: bool, int32, int64, float32, float64, decimal128, decimal256 (unsigned
         64-bit numbers and wider are decimal128(20, 0)), string, binary, fixed-size binary, uuid, date32, time64[us],
-        timestamp[us] with zone UTC or without, struct, list, map, and null if no value shows a type. A value without fields
-        has one column, `BARE`. A format does not know the columns of the table: it returns values without a schema in one group per
-        shape; fitters convert them to columns. It limits depth (`MAX_DEPTH`) and cells (`frazil.records.model.cells`).
+        timestamp[us] with zone UTC or without, struct, list, map, and null for a column whose values are all null. A value without
+        fields has one column, `BARE`. A format does not know the columns of the table. It returns one group of columns for each set
+        of field names and types (a shape), and fitters convert these to the table's columns. It limits depth (`MAX_DEPTH`) and
+        cells (`frazil.records.model.cells`).
 
         Raises:
             Retryable: The registry does not return a writer schema now.

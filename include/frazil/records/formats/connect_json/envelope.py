@@ -200,7 +200,7 @@ class EnvelopeFormat:
                 unknown_fields[position] = names
             rows.append(value)
             positions.append(position)
-            if step.is_full(cells.total):
+            if step.add_cells(cells.total):
                 done += (shape.to_group(*group) for shape, group in groups.items())
                 for shaped in done[-len(groups) :]:
                     step.hold(shaped.columns)
