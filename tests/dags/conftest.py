@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -91,6 +92,14 @@ def probe() -> Callable[[Mapping[str, str]], dict[str, Any]]:
         return probe
 
     return probed
+
+
+@pytest.fixture(autouse=True)
+def enabled_loggers() -> None:
+    """Airflow's own set-up of logging, which some of its parts run when they are imported, disables the loggers before it."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("frazil") and isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 @pytest.fixture
