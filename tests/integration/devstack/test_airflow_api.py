@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import traceback
+import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -156,16 +156,20 @@ def test_token_of_a_function_is_asked_for_again_when_it_has_expired(script: Scri
 
 
 @pytest.fixture
-def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package with two entry points: one makes a token, the other fails."""
-    (tmp_path / "acme_tokens.py").write_text(
+def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of an installed module with two entry points: one makes a token, the other fails. No two tests share a name, so
+    that none meets a module of another in the interpreter.
+    """
+    module = f"tokens_{uuid.uuid4().hex}"
+    (tmp_path / f"{module}.py").write_text(
         "def good():\n    return 'fresh'\n\ndef bad():\n    raise OSError('hunter2')\n"
     )
     info = tmp_path / "acme-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[frazil.airflow_tokens]\ngood = acme_tokens:good\nbad = acme_tokens:bad\n")
+    (info / "entry_points.txt").write_text(f"[frazil.airflow_tokens]\ngood = {module}:good\nbad = {module}:bad\n")
     monkeypatch.syspath_prepend(tmp_path)
+    return module
 
 
 @pytest.mark.usefixtures("tokens")
@@ -183,9 +187,8 @@ def test_connection_without_a_login_holds_a_token(
     assert [line.split()[-1] for line in script.asked] == [answer, answer]
 
 
-@pytest.mark.usefixtures("tokens")
 def test_failed_token_is_a_warning_without_its_text(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tokens: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The records have landed by then, and the text of somebody else's error may hold a secret."""
     connection = {"conn_type": "http", "host": "http://127.0.0.1:1", "password": "bad"}
@@ -193,7 +196,7 @@ def test_failed_token_is_a_warning_without_its_text(
 
     write_note(SimpleNamespace(dag_id="ingest__orders", run_id="r"), "12 read")
 
-    assert "acme_tokens:bad, which made no token: OSError" in caplog.text
+    assert f"{tokens}:bad, which made no token: OSError" in caplog.text
     assert "hunter2" not in caplog.text
 
 
@@ -243,11 +246,9 @@ def test_json_of_something_else_needs_a_person(script: Script, api: AirflowApi, 
         api.pools()
 
 
-@pytest.mark.usefixtures("tokens")
-def test_token_function_that_can_not_be_imported_is_a_refusal_without_its_text(tmp_path: Path) -> None:
+def test_token_function_that_can_not_be_imported_is_a_refusal_without_its_text(tokens: str, tmp_path: Path) -> None:
     """A module may fail by anything while it is read."""
-    (tmp_path / "acme_tokens.py").write_text("raise RuntimeError('hunter2')\n")
-    sys.modules.pop("acme_tokens", None)
+    (tmp_path / f"{tokens}.py").write_text("raise RuntimeError('hunter2')\n")
 
     with pytest.raises(Terminal, match="can't be loaded: RuntimeError") as raised:
         token_maker("good", "X")
